@@ -18,7 +18,10 @@ def parse_time(text: str, first_ns: int, last_ns: int, zone: tzinfo | None = Non
         if text == "+":
             raise ValueError(f"{text!r} is no time; write {TIME_FORMS}")
         hours, minutes, seconds = (float(relative[part] or 0) for part in "hms")
-        return first_ns + round((hours * 3600 + minutes * 60 + seconds) * 1e9)
+        try:
+            return first_ns + round((hours * 3600 + minutes * 60 + seconds) * 1e9)
+        except OverflowError as error:
+            raise ValueError(f"{text!r} is too long") from error
     if of_day := _TIME_OF_DAY.fullmatch(text):
         return _time_of_day(of_day, first_ns, last_ns, zone)
     try:

@@ -27,6 +27,7 @@ from koordlet.control.reports import ControlReports
 from koordlet.control.rights import rights_of
 from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.control.trip_answers import TripAnswers
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EVICT, EnforcerEvent
 from koordlet.enforcer.guardian.guardian import Guardian
@@ -46,9 +47,6 @@ from probes.tripwire import Trip, Tripwire
 
 _log = logging.getLogger(__name__)
 
-_IGNORED_NS = 1_000_000_000
-"""Time for which trips of a pair are ignored after one was: what decides changes from tick to tick."""
-_MAX_IGNORED_PAIRS = 10_000
 _RECENT_STEPS = 100
 
 _BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
@@ -125,13 +123,16 @@ class ControlLoop:
         """Steps of the response by resource, rung and kind."""
         self.recent_steps: deque[tuple[float, ResponseStep]] = deque(maxlen=_RECENT_STEPS)
         """The newest steps with their wall-clock seconds, oldest first."""
-        self.trips: Counter[str] = Counter()
-        """Trips by outcome: acted, ignored; late, if they saw what was before a rung was lifted."""
         self.fast_path: FastPath | None = None
         self._capabilities = capabilities
         self._node_view = node_view
         self._facts_of = facts_of
         self._lock = threading.Lock()
+        self._trip_answers = TripAnswers(self._lock, self._respond)
+        enforcer.call_between(self._trip_answers.serve)
+        self._is_enforcing = False
+        self._has_postponed = False
+        """Whether the answer to a trip needs a step of its own, after the present one."""
         self._observation: Observation | None = None
         self._intents: list[Intent] = []
         self._silent: frozenset[str] = frozenset()
@@ -155,8 +156,6 @@ class ControlLoop:
         self._last_tick_seconds = time.monotonic()
         self._is_eased = False
         """Whether actions ended because ticks stopped, and none was completed since."""
-        self._ignored_until_ns: dict[tuple[int, int], int] = {}
-        """Times until which trips of pairs are ignored, by cgroup ids; used by the fast path's thread alone."""
         self.name_of: Callable[[str], str] = str
         """Names of cgroups in the log, by path."""
         self._asked_by: dict[int, set[str]] = {}
@@ -270,22 +269,14 @@ class ControlLoop:
             asked += intents
         return asked
 
-    def trip(self, trip: Trip) -> None:
-        """Respond to the kernel's notice that a watched cgroup lost more than its budget.
+    @property
+    def trips(self) -> Counter[str]:
+        """Trips by outcome: acted, ignored; late, if they saw what was before a rung was lifted."""
+        return self._trip_answers.counts
 
-        A pair whose trip was ignored is not looked at again for a tick, however often it trips.
-        """
-        pair = (trip.victim, trip.culprit)
-        if trip.at_ns < self._ignored_until_ns.get(pair, 0):
-            outcome = "ignored"
-        else:
-            with self._lock:
-                outcome = self._respond(trip)
-            if outcome == "ignored":
-                if len(self._ignored_until_ns) >= _MAX_IGNORED_PAIRS:
-                    self._ignored_until_ns.clear()
-                self._ignored_until_ns[pair] = trip.at_ns + _IGNORED_NS
-        self.trips[outcome] += 1
+    def trip(self, trip: Trip) -> None:
+        """Respond to the kernel's notice that a watched cgroup lost more than its budget."""
+        outcome = self._trip_answers.take(trip)
         _log.debug(
             "trip: cgroup %d lost %.1f ms of %.1f ms to cgroup %d; %s, %.1f ms after the kernel saw it",
             trip.victim,
@@ -315,8 +306,24 @@ class ControlLoop:
         self._record(self.response.steps)
         settings = [intent for intent in self._intents if isinstance(intent, Setting)]
         self._intents = [*settings, *intents]  # one-shot actions were done in the tick
-        self._enforce(self._intents, observation, is_tick=False)
+        self._enforce_alone(intents, observation)
         return "acted"
+
+    def _enforce_alone(self, intents: Sequence[Intent], observation: Observation) -> None:
+        """Carry out the answer to a trip and leave all else as it is; a whole step where it is not independent."""
+        events = None
+        new = [intent for intent in intents if isinstance(intent, Setting)]
+        if len(new) == len(intents) and not self.stop_reason_of():
+            wanted = [intent for intent in self._intents if isinstance(intent, Setting)]
+            events = self.enforcer.apply_now(new, wanted, silent=self._silent)
+        if events is not None:
+            self.response.note_refusals(refusals(events), observation.now_seconds)
+            if self.reports is not None:
+                self.reports.note(events, new, time.time())
+        elif self._is_enforcing:
+            self._has_postponed = True
+        else:
+            self._enforce(self._intents, observation, is_tick=False)
 
     def close(self, *, handover_seconds: float = 0.0) -> None:
         """Restore every action, or leave them for so long to the agent that follows; idempotent."""
@@ -336,6 +343,16 @@ class ControlLoop:
             guardian.hand_over(until)
 
     def _enforce(self, intents: list[Intent], observation: Observation, *, is_tick: bool = True) -> None:
+        self._is_enforcing = True
+        try:
+            self._enforce_once(intents, observation, is_tick=is_tick)
+        finally:
+            self._is_enforcing = False
+        if self._has_postponed:
+            self._has_postponed = False
+            self._enforce(self._intents, observation, is_tick=False)
+
+    def _enforce_once(self, intents: list[Intent], observation: Observation, *, is_tick: bool) -> None:
         silent = self._silent
         marked = annotated(observation.cgroups, self._facts_of)
         wall_seconds = time.time()

@@ -3,7 +3,7 @@
 import errno
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -47,8 +47,8 @@ class Applier:
         self.until_seconds = math.inf
         """Monotonic second from which nothing more is set: by then the guardian may be restoring."""
 
-    def apply(self, plans: Sequence[WritePlan]) -> None:
-        """Write all plans, or nothing where the journal cannot be written."""
+    def apply(self, plans: Sequence[WritePlan], between: Callable[[], None]) -> None:
+        """Write all plans, or nothing where the journal cannot be written; `between` is called before each write."""
         if not plans:
             return
         if not self._journal.hold([entry for plan in plans for entry in (*plan.entries, *plan.records)]):
@@ -59,6 +59,7 @@ class Applier:
         failed: dict[int, OSError] = {}
         entries = {entry.attribute.key: entry for plan in plans for entry in plan.entries}
         for write in order([plan.change for plan in plans]):
+            between()
             if write.change in failed:
                 continue
             attribute = write.assignment.attribute

@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,25 +15,23 @@ from koordlet.config import EnforcerSettings
 from koordlet.enforcer.active_state import ActiveState, Births, SettledState
 from koordlet.enforcer.apply import Applier
 from koordlet.enforcer.audit import AuditFile, Line, Outcome
-from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.conflicts import Owner, Wanted, resolve_layers
+from koordlet.enforcer.decisions import Decisions
 from koordlet.enforcer.events import Clocks, EnforcerEvent, EventLog, StepClock, of_intent
 from koordlet.enforcer.evictions.by_api import PodEvictions, PodEvictor
 from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.evictions.pace import Pace
 from koordlet.enforcer.guardian.restoring import damage
 from koordlet.enforcer.journal import Journal, NoJournal
-from koordlet.enforcer.kubelet_files import NOT_KNOWN
 from koordlet.enforcer.leases import ChangeOfLeases, Lease, Leases, groups_of
 from koordlet.enforcer.limits.blast_radius import BlastRadius
 from koordlet.enforcer.limits.nested_quotas import NestedQuotas
 from koordlet.enforcer.limits.rights import UNRESTRICTED, Rights, RightsOnFrame
 from koordlet.enforcer.oneshot import OneShotActions
-from koordlet.enforcer.plan import Declined, Planner, WritePlan
+from koordlet.enforcer.plan import Planner
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import Reclaimer
 from koordlet.enforcer.writer import Writer
-from koordlet.host.knobs.direction import Direction
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.knobs.table import check
 from koordlet.identity.kubelet_policy import NO_KUBELET_POLICY, KubeletPolicy
@@ -44,24 +41,13 @@ _UNCLAIMED_SECONDS = 600.0
 """Time for which protocol state of an earlier run stays while its strategy has not asked for anything."""
 ANSWER = "response"
 """Strategy whose actions answer verdicts."""
-_STATE_CHANGES_PER_MINUTE = 1_000_000
-"""Protocol state is as much as there are pods; it takes nothing from the node's budget of actions."""
-_IMPOSSIBLE_BACKOFF_SECONDS = 10.0
-"""Time for which a quota is left alone that cannot be had for a cgroup below."""
-
-
-@dataclass(slots=True)
-class _Decisions:
-    """What the settings of a step come to; nothing of it is written or told yet."""
-
-    plans: list[WritePlan] = field(default_factory=list)
-    declined: list[Owner] = field(default_factory=list)
-    """Settings in effect that may be no longer."""
-    restored: list[Owner] = field(default_factory=list)
-    """Settings in effect whose original is wanted."""
-    not_granted: set[str] = field(default_factory=set)
-    """Targets of quotas that are declined."""
-    events: list[EnforcerEvent] = field(default_factory=list)
+_TOGETHER: Mapping[Knob, tuple[Knob, ...]] = {
+    Knob.CPU_IDLE: (Knob.CPU_IDLE, Knob.CPU_WEIGHT),
+    Knob.CPU_WEIGHT: (Knob.CPU_IDLE, Knob.CPU_WEIGHT),
+    Knob.CPU_BVT: (Knob.CPU_BVT,),
+    Knob.CPU_BURST: (Knob.CPU_BURST,),
+}
+"""Knobs that may be set alone, with those of the same cgroup that they may be in conflict with."""
 
 
 class Enforcer:
@@ -77,10 +63,13 @@ class Enforcer:
         self._clock = clock = StepClock()
         self._log = log = EventLog(_audit_file(settings), clock, dry_run=settings.dry_run)
         self._leases = leases = Leases(journal, writer, log, clock, settings.foreign_write_backoff_seconds)
-        self._planner = Planner(knobs, writer, clock)
         self._applier = Applier(knobs, writer, journal, leases, log, clock)
-        self._budgets = Budgets(settings.changes_per_minute, settings.pod_changes_per_minute)
-        self._state_budgets = Budgets(_STATE_CHANGES_PER_MINUTE, settings.pod_changes_per_minute)
+        self._births = Births(knobs, writer)
+        self._nested_quotas = NestedQuotas(knobs)
+        planner = Planner(knobs, writer, clock)
+        self._decisions = Decisions(
+            settings, planner, self._applier, leases, self._births, self._nested_quotas, log, clock
+        )
         self._pace = Pace(settings.evict_cooldown_seconds, settings.evictions_per_hour)
         evictions = Evictions(
             writer,
@@ -89,18 +78,12 @@ class Enforcer:
             enabled=settings.evict,
         )
         reclaimer = Reclaimer(knobs, writer, journal, leases)
-        self._one_shot = OneShotActions(reclaimer, evictions, self._budgets, log, clock)
+        self._one_shot = OneShotActions(reclaimer, evictions, self._decisions.budgets, log, clock)
         self._radius = BlastRadius(settings.max_limited_ratio, settings.max_frozen)
         self.rights: Rights = UNRESTRICTED
         """What each strategy may act upon; set before the first step."""
         self._protection = ProtectedCgroups(settings.protected, {}, frozenset(), own, settings.only)
         self._cgroups: tuple[CgroupInfo, ...] = ()
-        self._claims: dict[str, Owner | None] | None = None
-        """Of the step, once something is to be written."""
-        self._spent: set[tuple[Owner, bool]] = set()
-        """Owners that a budget was spent for in this step, with whether it is that of protocol state."""
-        self._births = Births(knobs, writer)
-        self._nested_quotas = NestedQuotas(knobs)
         self._state = ActiveState()
         self._unpublished = ChangeOfLeases()
         self._settled = SettledState()
@@ -110,6 +93,8 @@ class Enforcer:
         self._started = 0.0
         self._is_closed = False
         self._has_new_limits = False
+        self._under_way: frozenset[Owner] = frozenset()
+        """What is being decided and written."""
         self.handed_over_until: float | None = None
         """Monotonic second until which a successor may take the actions over, once it is closed so."""
 
@@ -144,8 +129,7 @@ class Enforcer:
             only=settings.only,
             protected=settings.protected,
         )
-        self._budgets.limit(settings.changes_per_minute, settings.pod_changes_per_minute)
-        self._state_budgets.limit(_STATE_CHANGES_PER_MINUTE, settings.pod_changes_per_minute)
+        self._decisions.follow(settings)
         self._has_new_limits = True
 
     def end_overdue_actions(self) -> bool:
@@ -268,14 +252,61 @@ class Enforcer:
         )
         born = self._births.settings(settings, self._leases.active)
         settled = self._settled.owners(self._leases.active, [*settings, *born], self._protection, silent)
-        carried = self._carried(settings, silent, settled)
+        loose = {owner: lease for owner, lease in self._leases.active.items() if owner not in settled}
+        carried = self._carried(settings, silent, loose)
         winners = self._resolve([*settings, *born], carried)
         self._leases.retry()
         self._release(winners, silent, settled)
-        self._apply(winners, {id(one) for one in carried})
+        self._carry_out(winners, carried)
         self._act([intent for intent in requested if isinstance(intent, Reclaim | Evict)])
         self._publish()
         return self._log.end_step()
+
+    def call_between(self, between: Callable[[], None]) -> None:
+        """Call this between two plans and between two writes of a step: it may `apply_now` what is urgent."""
+        self._decisions.between = between
+
+    def apply_now(
+        self,
+        new: Sequence[Setting],
+        wanted: Iterable[Setting],
+        now: Clocks | None = None,
+        *,
+        silent: Collection[str] = (),
+    ) -> list[EnforcerEvent] | None:
+        """Apply these settings and look at nothing else: all other settings stay as they are; return their outcomes.
+
+        None, and nothing done, where it takes a whole step. It does not for weights, `cpu.idle` and bursts of cgroups
+        for which nothing of the kind is under way. `wanted` is all that is asked for, the new ones included; rules of
+        protection are those of the newest step.
+        """
+        owners = {(one.target, knob) for one in new for knob in _TOGETHER.get(one.knob, ())}
+        if not self._under_way:
+            self._clock.start_step(now)
+        if self._is_closed or not self._may_be_alone(new, owners):
+            return None
+        began = self._log.pending
+        if not self._under_way:
+            self._applier.until_seconds = time.monotonic() + self._settings.guardian_seconds - self._pause_seconds()
+        settings = [one for one in wanted if (one.target, one.knob) in owners]
+        for owner in owners & self._leases.active.keys():
+            self._leases.verify_one(owner)
+        leases = {owner: self._leases.active[owner] for owner in owners & self._leases.active.keys()}
+        carried = self._carried(settings, silent, leases)
+        self._carry_out(self._resolve(settings, carried), carried)
+        self._publish()
+        return self._log.take_since(began)
+
+    def _may_be_alone(self, new: Sequence[Setting], owners: Collection[Owner]) -> bool:
+        if not all(one.knob in _TOGETHER and one.strength is Strength.INVISIBLE for one in new):
+            return False
+        if self._has_new_limits or self._stop_file_reason() or not self._under_way.isdisjoint(owners):
+            return False
+        if not self._under_way and (self._last_step is None or self._pause_seconds() > self._settings.guardian_seconds):
+            return False
+        asked = {(one.target, one.knob) for one in new}
+        others = (self._leases.active.get(owner) for owner in owners if owner not in asked)
+        return all(lease is None or lease.setting.protocol_state for lease in others)
 
     def _stop_file_reason(self) -> str:
         """A file that cannot be looked at is one that is not there."""
@@ -297,15 +328,14 @@ class Enforcer:
         return 0.0 if self._last_step is None else max(self._clock.monotonic_seconds - self._last_step, 0.0)
 
     def _carried(
-        self, requested: Iterable[Setting], silent: Collection[str], settled: Collection[Owner]
+        self, requested: Iterable[Setting], silent: Collection[str], leases: Mapping[Owner, Lease]
     ) -> list[Setting]:
-        """Settings in effect that are not requested and stay: of silent strategies, and left by an earlier run; without
-        those that are settled."""
+        """Settings of these leases that are not requested and stay: of silent strategies, and left by an earlier
+        run."""
         asked = {(one.target, one.knob, one.protocol_state) for one in requested}
         return [
             one
-            for owner, lease in self._leases.active.items()
-            if owner not in settled
+            for lease in leases.values()
             for one in lease.layers
             if (one.target, one.knob, one.protocol_state) not in asked and self._stays(one, lease, silent)
         ]
@@ -349,7 +379,8 @@ class Enforcer:
         self._cgroups = present
         self._log.names = {info.path: info.name for info in present}
         classes = {info.path: QoSClass(info.qos) for info in present}
-        self._budgets.kinds = self._state_budgets.kinds = kinds = {info.path: info.kind for info in present}
+        kinds = {info.path: info.kind for info in present}
+        self._decisions.budgets.kinds = self._decisions.state_budgets.kinds = kinds
         self._protection = ProtectedCgroups(
             self._settings.protected,
             classes,
@@ -394,7 +425,8 @@ class Enforcer:
 
     def _within_radius(self, winners: dict[Owner, Wanted]) -> dict[Owner, Wanted]:
         """Leave out what would limit too many cgroups at once in answer to verdicts; protocol state below it stays."""
-        answers = [one.setting for one in winners.values() if one.setting.strategy == ANSWER]
+        settings = (one.setting for one in winners.values())
+        answers = [one for one in settings if one.strategy == ANSWER and one.strength > Strength.INVISIBLE]
         if not answers:
             return winners
         rights = self._protection.rights
@@ -445,164 +477,13 @@ class Enforcer:
             asked = [one for wanted in winners.values() for one in (wanted.setting, *wanted.bases)]
             self._leases.release_groups({name for one in (*kept, *asked) for name in groups_of(one)})
 
-    def _apply(self, winners: Mapping[Owner, Wanted], carried: Collection[int]) -> None:
-        self._claims = None
-        self._spent.clear()
-        decisions = self._decide(winners, carried)
-        granted = {target for target, knob in winners if knob is Knob.CPU_MAX} - decisions.not_granted
-        lacking, dependent = self._nested_quotas.not_together(granted)
-        refused = lacking | dependent
-        if refused:
-            decisions = self._decide(self._without(winners, refused), carried)
-            # Not before: a quota that was over budget must not be granted without those that depend on it.
-            for target in refused:
-                self._take_back(winners[target, Knob.CPU_MAX].setting)
-            for target, reason in lacking.items():
-                self._leases.back_off((target, Knob.CPU_MAX), reason, _IMPOSSIBLE_BACKOFF_SECONDS)
-        for event in decisions.events:
-            self._log.emit(event)
-        self._leases.release(decisions.declined, "it may no longer be")
-        self._leases.release(decisions.restored, "the original is wanted")
-        self._applier.apply(decisions.plans)
-
-    def _decide(self, winners: Mapping[Owner, Wanted], carried: Collection[int]) -> _Decisions:
-        found = _Decisions()
-        queue = sorted(winners.values(), key=lambda one: (one.setting.strength, one.setting.target, one.setting.knob))
-        layers = [one for wanted in queue for one in (*wanted.bases, wanted.setting)]
-        schemata = {one.target: one for one in layers if one.knob == Knob.RESCTRL_SCHEMATA}
-        for wanted in queue:
-            setting = wanted.setting
-            owner = (setting.target, setting.knob)
-            lease = self._leases.active.get(owner)
-            if lease is not None and self._is_in_effect(lease, wanted):
-                found.events.append(self._renew(lease, wanted, renews=id(setting) not in carried))
-                continue
-            if lease is not None:
-                self._leases.verify_one(owner)
-                lease = self._leases.active.get(owner)
-            try:
-                plan = self._plan(owner, wanted, schemata)
-            except Declined as why:
-                found.events.append(of_intent(setting, why.outcome, why.reason, file=why.file))
-                may_stay = why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF) or why.reason.endswith(NOT_KNOWN)
-                if lease is not None and may_stay and lease.setting.protocol_state == setting.protocol_state:
-                    lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
-                    continue
-                if setting.knob is Knob.CPU_MAX and why.outcome is not Outcome.GONE:
-                    found.not_granted.add(setting.target)
-                if wanted.bases:
-                    # The action is declined; the protocol state below it is not.
-                    if lease is not None and lease.bases:
-                        self._leases.end_actions([owner], "it may no longer be")
-                    queue += map(Wanted, wanted.bases)
-                elif lease is not None:
-                    found.declined.append(owner)
-                continue
-            if lease is not None and plan.restores_originals:
-                found.restored.append(owner)
-            elif plan.change.assignments or plan.records or plan.stale:
-                found.plans.append(plan)
-            elif lease is not None:
-                found.events.append(self._renew(lease, wanted, renews=id(setting) not in carried))
-            else:
-                found.events.append(of_intent(setting, Outcome.UNCHANGED, setting.reason))
-                if setting.protocol_state and plan.found:
-                    self._leases.take_found(setting, plan.found)
-        return found
-
-    def _without(self, winners: Mapping[Owner, Wanted], refused: Mapping[str, str]) -> dict[Owner, Wanted]:
-        """Leave out quotas that are refused at these targets; protocol state below them stays."""
-        left = dict(winners)
-        for target, reason in refused.items():
-            owner = (target, Knob.CPU_MAX)
-            wanted, lease = left.pop(owner), self._leases.active.get(owner)
-            self._log.emit(of_intent(wanted.setting, Outcome.REFUSED, reason))
-            if lease is not None and not lease.setting.protocol_state:
-                self._leases.end_actions([owner], "it may no longer be")
-            left |= {(base.target, base.knob): Wanted(base) for base in wanted.bases}
-        return left
-
-    def _is_in_effect(self, lease: Lease, wanted: Wanted) -> bool:
-        setting = wanted.setting
-        if lease.is_inherited:
-            return False  # the earlier run may have ended halfway
-        if lease.setting.value != setting.value or lease.setting.protocol_state != setting.protocol_state:
-            return False
-        if [_content(base) for base in lease.bases] != [_content(base) for base in wanted.bases]:
-            return False
-        return lease.granted_by is self._protection or not self._protection.refusal(setting.strategy, setting.target)
-
-    def _renew(self, lease: Lease, wanted: Wanted, *, renews: bool) -> EnforcerEvent:
-        setting = wanted.setting
-        lease.granted_by = self._protection
-        if renews:
-            lease.setting, lease.bases, lease.is_inherited = setting, wanted.bases, False
-            lease.end_seconds = self._clock.monotonic_seconds + setting.lease_seconds
-        return of_intent(setting, Outcome.UNCHANGED, setting.reason)
-
-    def _plan(self, owner: Owner, wanted: Wanted, schemata: Mapping[str, Setting]) -> WritePlan:
-        setting = wanted.setting
-        backoff_reason = self._leases.backoff_reason(owner)
-        if backoff_reason:
-            raise Declined(Outcome.BACKING_OFF, backoff_reason)
-        if setting.knob == Knob.RESCTRL_GROUP:
-            forbidden = self._protection.forbids(
-                setting.knob,
-                setting.target,
-                Direction.ASIDE,
-                strategy=setting.strategy,
-                protocol_state=setting.protocol_state,
-            )
-            if forbidden:
-                raise Declined(Outcome.PROTECTED, forbidden)
-        aliases = self._applier.make_groups(wanted, schemata)
-        if self._settings.only and setting.knob == Knob.RESCTRL_SCHEMATA:
-            self._check_group(setting.target, aliases)
-        owners = [*((base.target, base.knob) for base in wanted.bases), owner]
-        known = self._leases.entries_of(owners)
-        original_of = self._births.original_of(owner, self._leases.active)
-        plan = self._planner.plan(wanted, known, self._protection, aliases, original_of)
-        if plan.change.assignments:
-            self._check_claims(owners, plan)
-            self._spend(owner, setting)
-        return plan
-
-    def _spend(self, owner: Owner, setting: Setting) -> None:
-        """Once in a step, however often it is decided."""
-        if (owner, setting.protocol_state) in self._spent:
-            return
-        is_invisible = setting.strength is Strength.INVISIBLE
-        used_up = self._budgets_of(setting).spend(
-            setting.target, self._clock.monotonic_seconds, is_invisible=is_invisible
-        )
-        if used_up:
-            raise Declined(Outcome.OVER_BUDGET, used_up)
-        self._spent.add((owner, setting.protocol_state))
-
-    def _take_back(self, setting: Setting) -> None:
-        """Nothing is written for it: it costs nothing."""
-        if ((setting.target, setting.knob), setting.protocol_state) in self._spent:
-            self._budgets_of(setting).take_back(setting.target, self._clock.monotonic_seconds)
-
-    def _budgets_of(self, setting: Setting) -> Budgets:
-        return self._state_budgets if setting.protocol_state else self._budgets
-
-    def _check_group(self, name: str, aliases: Mapping[str, str]) -> None:
-        """Where `[enforcer] only` names cgroups, groups of other programs, and the root's, are left as they are."""
-        if name not in self._leases.groups and name not in aliases:
-            reason = (
-                f"the agent did not make the resource group {name or 'of the root'}, and [enforcer] only names cgroups"
-            )
-            raise Declined(Outcome.PROTECTED, reason)
-
-    def _check_claims(self, owners: Sequence[Owner], plan: WritePlan) -> None:
-        if self._claims is None:
-            self._claims = self._leases.claims()
-        for entry in plan.entries:
-            other = self._claims.get(entry.attribute.key, owners[0])
-            if other not in owners:
-                reason = f"it is set by {other[1]} of {other[0]}" if other else "an earlier change is not back yet"
-                raise Declined(Outcome.CONFLICT, reason, entry.attribute.key)
+    def _carry_out(self, winners: Mapping[Owner, Wanted], carried: Iterable[Setting]) -> None:
+        before = self._under_way
+        self._under_way = before | winners.keys()
+        try:
+            self._decisions.carry_out(winners, {id(one) for one in carried}, self._protection)
+        finally:
+            self._under_way = before
 
     def close(self, now: Clocks | None = None, *, handover_seconds: float = 0.0) -> list[EnforcerEvent]:
         """Restore actions, leave protocol state, and let the journal go; idempotent.
@@ -624,10 +505,6 @@ class Enforcer:
         self._journal.close()
         self._log.close()
         return events
-
-
-def _content(setting: Setting) -> tuple[Knob, str, str]:
-    return setting.knob, setting.target, setting.value
 
 
 def _audit_file(settings: EnforcerSettings) -> AuditFile | None:

@@ -154,6 +154,17 @@ class EventLog:
         if self._audit:
             self._audit.write(line)
 
+    @property
+    def pending(self) -> int:
+        """Number of this step's events so far."""
+        return len(self._events)
+
+    def take_since(self, number: int) -> list[EnforcerEvent]:
+        """Return the events after so many, which the step then does not return."""
+        events = self._events[number:]
+        del self._events[number:]
+        return events
+
     def end_step(self) -> list[EnforcerEvent]:
         """All events of the step, repeated ones included."""
         events, self._events = self._events, []

@@ -8,11 +8,11 @@ from api.frame import CgroupKind
 from api.intents import Evict, Intent, Reclaim
 from api.plugin import Unsupported
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_intent
 from koordlet.enforcer.evictions.by_api import PodEvictions
 from koordlet.enforcer.evictions.by_signal import Evictions
 from koordlet.enforcer.journal import NOT_WRITTEN
+from koordlet.enforcer.limits.budgets import Budgets
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import JournalUnavailable, Reclaimer
 from koordlet.host.knobs.knobs import CgroupGone

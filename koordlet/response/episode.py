@@ -20,25 +20,19 @@ from koordlet.response import rung_judgement as judgement
 from koordlet.response import steering
 from koordlet.response.applied_rung import AppliedRung, Phase
 from koordlet.response.bystanders import busy_members, find_bystanders, is_bystander_hurt, is_woken_member_hurt
-from koordlet.response.harm_memory import HarmMemory
+from koordlet.response.harm_memory import HarmMemory, Suspicions
 from koordlet.response.history import History, Pair
 from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, start_limit
 from koordlet.response.observation import Observation
+from koordlet.response.quiet import QuietWatch
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.steps import Refused, ResponseStep, StepKind
 from koordlet.response.trial import (
     Judgement,
-    VictimState,
-    has_recovered,
     jittered,
     worsened,
 )
 
-_QUIET_MOST_SECONDS = 8.0
-"""Upper bound of the time that a culprit must be quiet, however often it came back."""
-_GONE_QUIET_RATIO = 0.001
-"""Use of a culprit, relative to its peak, below which no process of it runs: the idle class leaves more than this even
-on a busy node (weight 3 beside 1024). Where waits are measured, wishes are compared instead."""
 _TRIAL_LIFT_TICKS, _PROOF_LIFT_TICKS = 2, 1
 _LIMIT_TICKS = 10
 """Ticks in which a victim must lose much on the average, although the culprit yields, before a limit follows."""
@@ -51,16 +45,6 @@ _FEWEST_BEFORE_TRIP = 15
 _SEARCH_TRIALS = 3
 """Trials that a limit may take that can still be lowered."""
 ANY_VICTIM = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class _Suspicion:
-    """A rung that was taken back because a victim fared worse: at fault if the victim recovers."""
-
-    rung: str
-    pair: Pair
-    before: VictimState
-    until_seconds: float
 
 
 @dataclass
@@ -80,12 +64,12 @@ class Episode:
     """Rungs that made a victim worse off."""
     named_at: float = 0.0
     """Time at which a verdict last named the culprit."""
-    quiet_since: float | None = None
     released_at: float = 0.0
     acted: bool = False
     """Whether any rung was ever applied."""
     barred_until: float = 0.0
-    _suspicions: list[_Suspicion] = field(default_factory=list)
+    _suspicions: Suspicions = field(default_factory=Suspicions)
+    _quiet: QuietWatch = field(init=False)
     exhausted: dict[str, float] = field(default_factory=dict)
     """Victims that still lose although no rung is left, with the time at which that was found."""
     _felt: list[Interference] = field(default_factory=list)
@@ -93,6 +77,7 @@ class Episode:
 
     def __post_init__(self) -> None:
         self.harmful = HarmMemory(self.settings)
+        self._quiet = QuietWatch(self.culprit, self.resource)
 
     @property
     def active(self) -> bool:
@@ -103,7 +88,7 @@ class Episode:
     def pairs(self) -> list[Pair]:
         """Return the pairs whose series are needed."""
         applied = [Pair(self.culprit, victim, self.resource) for one in self.applied_rungs for victim in one.before]
-        return applied + [suspicion.pair for suspicion in self._suspicions]
+        return applied + self._suspicions.pairs
 
     @property
     def bystanders(self) -> list[str]:
@@ -129,7 +114,7 @@ class Episode:
         for each. A rung is judged by the series of the pairs that it was applied for, whatever today's verdicts name.
         """
         now = observation.now_seconds
-        wanted = self._wanted(observation)
+        wanted = self._quiet.wanted(observation)
         for applied in self.applied_rungs:
             applied.peak_wanted = max(applied.peak_wanted, wanted)  # a trip may precede the cgroup's first tick
             if applied.is_refused:
@@ -143,7 +128,8 @@ class Episode:
             return self._step_dry(observation, interferences, history)
         self._adjust_limits(observation, interferences)
         steps: list[ResponseStep] = []
-        self._resolve_suspicions(observation, history)
+        for rung in self._suspicions.proved(observation, history, self.settings):
+            self.harmful.add(rung, now)
         steps += self._release_expired(now, history)
         steps += self._take_back_harmful(observation, history)
         for applied in self.applied_rungs:
@@ -245,16 +231,6 @@ class Episode:
                 if was_releasing:
                     self._extend_hold()
 
-    def _resolve_suspicions(self, observation: Observation, history: History) -> None:
-        left = []
-        for suspicion in self._suspicions:
-            budget = loss_budget(observation, suspicion.pair.victim, self.resource, self.settings)
-            if has_recovered(suspicion.before, history.state(suspicion.pair), budget=budget):
-                self.harmful.add(suspicion.rung, observation.now_seconds)
-            elif observation.now_seconds < suspicion.until_seconds:
-                left.append(suspicion)
-        self._suspicions = left
-
     def _take_back_harmful(self, observation: Observation, history: History) -> list[ResponseStep]:
         """Take back rungs on trial for which a victim or a bystander fares worse."""
         steps = []
@@ -267,7 +243,7 @@ class Episode:
                 worse = worsened(before, history.state(pair), budget=budget)
                 if worse:
                     until = now + _SUSPICION_TICKS
-                    self._suspicions.append(_Suspicion(applied.rung.name, pair, before, until))
+                    self._suspicions.add(applied.rung.name, pair, before, until)
                     steps.append(self._remove(applied, StepKind.REVERTED, history, worse))
                     break
             else:
@@ -465,7 +441,7 @@ class Episode:
             {},
             {victim: history.worst_state(pair)},
             math.nan if is_trip else history.turnaround_seconds(victim, ticks),
-            self._wanted(observation),
+            self._quiet.wanted(observation),
         )
         if is_trip:
             applied.before[victim] = math.nan
@@ -542,39 +518,7 @@ class Episode:
         return [self._lift(last, _PROOF_LIFT_TICKS, history, "its hold has passed: to see whether it is needed")]
 
     def _is_quiet(self, observation: Observation) -> bool:
-        """Return whether the culprit is gone, or wants almost nothing although its rungs would allow more.
-
-        A culprit that is held back waits instead of running, and waits for its quota: it is not quiet.
-        """
-        if not self.applied_rungs:
-            return False
-        if self.culprit not in observation.rows:
-            return True
-        used = max(applied.peak_wanted for applied in self.applied_rungs)
-        ratio = self.settings.quiet_ratio
-        if self.resource == "blockio":
-            if any(applied.limit_state is not None for applied in self.applied_rungs):
-                used = min(applied.allowed_use() for applied in self.applied_rungs)
-        elif observation.cpu_waits is None:
-            ratio = min(ratio, _GONE_QUIET_RATIO)
-        if used <= 0 or self._wanted(observation) > used * ratio:
-            self.quiet_since = None
-            return False
-        if self.quiet_since is None:
-            self.quiet_since = observation.now_seconds
-        growth = self.hold_seconds / self.settings.hold_seconds
-        patience = min(self.settings.quiet_seconds * growth, max(_QUIET_MOST_SECONDS, self.settings.quiet_seconds))
-        return observation.now_seconds - self.quiet_since >= patience
-
-    def _wanted(self, observation: Observation) -> float:
-        """Return what the culprit uses or waits for: bytes/s of block IO, else cores; 0 for memory, which has no such
-        rate."""
-        row = observation.rows.get(self.culprit)
-        if row is None or self.resource == "memory":
-            return 0.0
-        if self.resource == "blockio":
-            return float(observation.io_bytes_per_second[row])
-        return observation.wanted_by(self.culprit)
+        return self._quiet.is_quiet(observation, self.applied_rungs, self.settings, hold_seconds=self.hold_seconds)
 
     def _remove(self, applied: AppliedRung, kind: StepKind, history: History, reason: str) -> ResponseStep:
         self.applied_rungs.remove(applied)

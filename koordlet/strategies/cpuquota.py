@@ -10,6 +10,8 @@ def parse_quota(text: str) -> int | None:
     quota, _, period = text.strip().partition(" ")
     if quota == "max":
         return None
+    if not int(period or PERIOD_US):
+        raise ValueError(f"{text!r} has no period")
     return int(quota) * PERIOD_US // int(period or PERIOD_US)
 
 

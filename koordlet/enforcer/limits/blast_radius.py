@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from api.frame import CgroupKind
 from api.intents import Knob, Setting, Strength
-from koordlet.enforcer.budgets import pod_of
+from koordlet.enforcer.limits.budgets import pod_of
 
 LEAST_LIMITED = 4
 """Pods that may be limited however few there are."""

@@ -1,6 +1,7 @@
 """Steps of the control loop: intents of strategies reach the enforcer, annotated pods are spared, results counted."""
 
 import errno
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from api.intents import Intent, Knob
+from api.intents import Intent, Knob, Strength
 from api.qos import QoSClass
 from api.window import Window
 from detector.baselines.values import Judgement
@@ -378,3 +379,52 @@ def test_a_trip_from_before_a_lift_is_no_evidence_and_mutes_nothing(tmp_path: Pa
     assert made.trips == {"late": 1, "ignored": 1}
     assert asked == [POD]
     made.close()
+
+
+STORMED = [f"/kubepods/besteffort/storm-{number}" for number in range(40)]
+
+
+class Storm(Strategy[StrategySettings]):
+    section = "extensions.storm"
+    settings_type = StrategySettings
+    begun = False
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        return [self.set_knob(path, Knob.CPUSET_CPUS, "0-1", "because") for path in STORMED if self.begun]
+
+
+class Answering(ResponsePolicy):
+    """Makes the culprit of a trip idle."""
+
+    def trip(self, observation: Observation, culprit: str, victim: str, *, resource: str, lost: float) -> list[Intent]:
+        return [want(Knob.CPU_IDLE, "1", target=culprit, strategy="response", strength=Strength.INVISIBLE)]
+
+
+def test_a_trip_amid_a_storm_of_changes_is_answered_between_two_of_them(tmp_path: Path) -> None:
+    storm = Storm()
+    host, made = control_loop(tmp_path, {}, strategy=storm)
+    for path in STORMED:
+        host.make(path)
+    made.step(make_tick())
+    made.response, storm.begun = Answering(), True
+    writer = made.enforcer._decisions._applier._writer
+    write, written = writer.write, []
+    tripping: list[threading.Thread] = []
+
+    def slow(attribute: Any, value: str, expected: Any, identity: str) -> None:
+        write(attribute, value, expected, identity)
+        written.append(attribute.path.rpartition("/")[2])
+        if len(written) == 5:
+            trip = Trip(victim=3, culprit=4, lost_ns=10_000_000, span_ns=50_000_000, at_ns=time.monotonic_ns())
+            tripping.append(threading.Thread(target=made.trip, args=(trip,)))
+            tripping[0].start()
+            wait_for(lambda: made._trip_answers._waiting)
+
+    writer.write = slow  # type: ignore[method-assign]
+    made.step(make_tick())
+    tripping[0].join(30)
+    assert made.trips == {"acted": 1}
+    assert written[5] == "cpu.idle"
+    assert written.count("cpuset.cpus") == len(STORMED)
+    made.close()
+    assert host.text(POD, "cpu.idle") == "0"

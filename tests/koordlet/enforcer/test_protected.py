@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from api.intents import Knob, Setting, Strength
 from api.qos import QoSClass
-from koordlet.enforcer.budgets import Budgets, pod_of
 from koordlet.enforcer.conflicts import resolve
+from koordlet.enforcer.limits.budgets import Budgets, pod_of
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.write_order import KnobChange, interim, order
 from koordlet.host.attribute_formats import Format

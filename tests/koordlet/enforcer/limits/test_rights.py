@@ -10,8 +10,8 @@ from api.frame import CgroupInfo, CgroupKind
 from api.intents import Evict, Knob, Reclaim, Setting, Strength
 from api.qos import QoSClass, QoSSource
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.budgets import Budgets
 from koordlet.enforcer.limits.blast_radius import BlastRadius
+from koordlet.enforcer.limits.budgets import Budgets
 from koordlet.enforcer.limits.rights import BEST_EFFORT, Rights, RightsOnFrame
 from koordlet.enforcer.writer import DryRunWriter
 from koordlet.response.observation import Observation

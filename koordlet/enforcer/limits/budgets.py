@@ -45,10 +45,11 @@ class Budgets:
         self._counts[pod] = self._counts.get(pod, 0) + 1
         return ""
 
-    def take_back(self, target: str, now_seconds: float) -> None:
-        """Forget a change that was granted at this moment and not made."""
+    def take_back(self, target: str) -> None:
+        """Forget the newest change that was granted and not made."""
         pod = pod_of(target, self.kinds)
-        self._granted.remove((now_seconds, pod))
+        newest = max(position for position, (_at, granted) in enumerate(self._granted) if granted == pod)
+        del self._granted[newest]
         self._count_off(pod)
 
     def _expire(self, now_seconds: float) -> None:
