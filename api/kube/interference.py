@@ -14,6 +14,8 @@ EXTENSION_WANTED_TAINTS = "wantedTaints"
 
 EXTENSION_WORKLOAD = "workload"
 """Key in the `extensions` of a NodeMetric's pod: the pod's workload as `Kind/namespace/name`."""
+EXTENSION_THROTTLED = "throttled"
+"""Key in the `extensions` of a NodeMetric's pod: seconds a second that its threads lost to the pod's own quotas."""
 EXTENSION_USUAL = "usualValues"
 """Key in the `extensions` of a NodeMetric's status: a list of `WireUsualValues`."""
 

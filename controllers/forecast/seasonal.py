@@ -114,9 +114,9 @@ class SeasonalForecaster:
             self._learn(model, period, rows, peaks, hour)
         self._seen[rows] += 1
 
-    def forecast(self, rows: Rows, hour: int) -> Forecast:
-        """Return the forecast of some rows for an hour, the one after the last step."""
-        bases = self._bases(rows, hour)
+    def forecast(self, rows: Rows, hour: int, ahead: int = 1) -> Forecast:
+        """Return the forecast of some rows for an hour, which is `ahead` hours after the last step."""
+        bases = self._bases(rows, hour, ahead)
         loss = self._loss[:, rows].copy()
         for model, period in enumerate(PERIODS):
             young = self._seen[rows] < MIN_CYCLES * period
@@ -126,9 +126,21 @@ class SeasonalForecaster:
         spreads = np.stack([self._quantile_of(model, rows) * self._scale[model, rows] for model in range(len(PERIODS))])
         return Forecast(bases[chosen, columns], spreads[chosen, columns], np.array(PERIODS)[chosen])
 
-    def _bases(self, rows: Rows, hour: int) -> Values:
+    def coming(self, rows: Rows, hour: int, hours: int) -> Values:
+        """Return the bounds of some rows for the hours from `hour` on, the one after the last step; (rows, hours)."""
+        said = self.forecast(rows, hour)
+        found = np.full((len(rows), hours), np.nan)
+        for model, period in enumerate(PERIODS):
+            own = np.flatnonzero(said.period_hours == period)
+            phi = np.clip(self._products[model, rows[own]] / self._squares[model, rows[own]], 0.0, 0.98)
+            for each in range(hours):
+                means = self._means[model][rows[own], (hour + each) % period]
+                found[own, each] = means + phi ** (each + 1) * self._surprise[model, rows[own]]
+        return np.maximum(found + said.spread[:, None], 0.0)
+
+    def _bases(self, rows: Rows, hour: int, ahead: int = 1) -> Values:
         """Return what each model expects, shape (models, rows)."""
-        phi = np.clip(self._products[:, rows] / self._squares[:, rows], 0.0, 0.98)
+        phi = np.clip(self._products[:, rows] / self._squares[:, rows], 0.0, 0.98) ** ahead
         means = np.stack([mean[rows, hour % period] for mean, period in zip(self._means, PERIODS, strict=True)])
         bases: Values = means + phi * self._surprise[:, rows]
         return bases

@@ -81,6 +81,21 @@ def text(table: Iterable[Row]) -> list[str]:
 
 def why(row: Row, settings: RecommendSettings = DEFAULTS) -> list[str]:
     """Return lines that say what a row follows from: inputs, formula, result."""
+    lines = why_requests(row, settings)
+    lines.append(
+        f"  waits: {row.cpu_wait_seconds:.0f} s a day for CPUs that neighbours held; with the request above"
+        f" {row.curable_seconds:.0f} s of them would be the container's by right"
+    )
+    if row.unthrottled_millicores is not None:
+        lines.append(
+            f"  throttled {row.throttled_seconds:.0f} s a day by its own limit: none with a limit of"
+            f" {row.unthrottled_millicores}m"
+        )
+    return lines
+
+
+def why_requests(row: Row, settings: RecommendSettings = DEFAULTS) -> list[str]:
+    """Return lines that say what the requests of a row follow from."""
     margin, days = 1.0 + settings.margin_ratio, row.confidence_days
     doubt = ", less than half a day: uncertain" if days < LOW_CONFIDENCE else ""
     lines = [f"{row.workload} {row.container}".rstrip(), f"  history of {days:.2f} days at a sample a minute{doubt}"]
@@ -100,15 +115,6 @@ def why(row: Row, settings: RecommendSettings = DEFAULTS) -> list[str]:
         lines.append(
             f"  {name}: bounds {amounts.lower}{unit} = p{100 * settings.lower_quantile:.0f} x {margin:g}"
             f" x (1 + 0.001 / days)^-2, {upper} = p{100 * settings.upper_quantile:.0f} x {margin:g} x (1 + 1 / days)"
-        )
-    lines.append(
-        f"  waits: {row.cpu_wait_seconds:.0f} s a day for CPUs that neighbours held; with the request above"
-        f" {row.curable_seconds:.0f} s of them would be the container's by right"
-    )
-    if row.unthrottled_millicores is not None:
-        lines.append(
-            f"  throttled {row.throttled_seconds:.0f} s a day by its own limit: none with a limit of"
-            f" {row.unthrottled_millicores}m"
         )
     return lines
 

@@ -69,6 +69,22 @@ class Usage:
             setattr(self, name, np.append(getattr(self, name), np.zeros(count)))
         return np.arange(first, first + count)
 
+    def reopen(self, streams: Rows, aggregates: Rows) -> None:
+        """Have streams that ended stand for new containers of some aggregates, which are made where they are new."""
+        self._resize(int(aggregates.max(initial=-1)) + 1)
+        self.aggregate_of[streams] = aggregates
+        for name in ("stream_cpu_seconds", "stream_memory_seconds", "interval_end_seconds"):
+            getattr(self, name)[streams] = np.nan
+        self.used_peak_bytes[streams] = 0.0
+        self.oom_peak_bytes[streams] = 0.0
+
+    def clear(self, aggregate: int) -> None:
+        """Forget what an aggregate used, so that another may have its row."""
+        self.cpu.clear(aggregate)
+        self.memory.clear(aggregate)
+        self.first_cpu_seconds[aggregate] = self.last_cpu_seconds[aggregate] = np.nan
+        self.cpu_samples[aggregate] = 0
+
     def _resize(self, aggregates: int) -> None:
         missing = aggregates - len(self)
         if missing <= 0:

@@ -53,6 +53,7 @@ def test_every_kind_that_a_controller_watches_is_granted() -> None:
 def test_what_is_granted_is_watched_or_written_and_nothing_is_granted_whole() -> None:
     beside = {("events.k8s.io", "events"), ("coordination.k8s.io", "leases"), ("", "nodes/status")}
     beside.add(("interference.koordinator.sh", "workloadprofiles/status"))
+    beside.add(("analysis.koordinator.sh", "recommendations/status"))
     for (group, resource), verbs in granted().items():
         assert (group, resource) in watched() or (group, resource) in beside
         assert "*" not in {group, resource, *verbs}

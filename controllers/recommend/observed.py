@@ -1,0 +1,372 @@
+"""Projection: what workloads used by container, and their peaks by the hour, from the nodes' reports; once asked for.
+
+A report states the use of each pod. It is shared among the pod's containers as they ask for it, which is exact for
+pods of one container. Of each workload the sum over its pods makes one series, whose hourly peaks are forecast.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from api.crds import NodeMetric
+from api.crds.node_metric import PodUsage
+from api.kube.interference import EXTENSION_THROTTLED, EXTENSION_WORKLOAD
+from api.kube.resources import CPU, MEMORY, QuantityError, parse_quantity
+from api.kube.times import epoch_seconds
+from api.kube.workload import workload_named
+from cluster.resources import Key, Resource
+from cluster.store import StoreDelta
+from controllers.forecast.seasonal import SeasonalForecaster
+from controllers.kinds import NODE_METRIC, POD, Pod, PodContainer
+from controllers.recommend.usage import CPU_BUCKETS, HALF_LIFE_SECONDS, Usage
+from controllers.runtime.view import Projection
+from controllers.runtime.writes import kind_name
+from detector.histograms import DecayingHistograms, Rows, Values
+
+HOUR_SECONDS = 3600.0
+QUANTILE = 0.95
+MIN_HOURS = 48
+"""Hours of reports before a workload has a forecast."""
+MOST_WORKLOADS = 20_000
+"""Workloads that are followed; each takes about 12 KB, and 3 KB more for each container."""
+KEPT_SECONDS = 14 * 86_400.0
+"""A workload that no report named for this long is forgotten."""
+SKEW_SECONDS = 300.0
+"""A report from further ahead of the manager's time than this is not taken in."""
+SILENT_SECONDS = 1800.0
+"""What a node said longer ago than this counts no more in the sum of a workload."""
+THROTTLED_GAIN = 0.01
+"""Weight of the newest report in the mean of what pods lose to their own quota."""
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A pod that is reported."""
+
+    row: int
+    node: str
+    cores: float
+    time: float
+    streams: dict[str, int] = field(default_factory=dict)
+    """Row in the usage by container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Sum of a workload's CPU in cores: now, and the forecast peaks of this hour and the next; NaN without one."""
+
+    now_cores: float
+    this_hour_cores: float = math.nan
+    next_hour_cores: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    row: int
+    container: str
+    key: Key
+    time: float
+    cores: float
+    memory_bytes: float
+    throttled: float
+    """Seconds a second; NaN where the report does not tell."""
+
+
+class ObservedUsage:
+    """What is known of workloads, by their `Kind/namespace/name`. It goes on to change with each report."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.demand = DecayingHistograms(CPU_BUCKETS, HALF_LIFE_SECONDS)
+        """Use plus time lost to the own quota in cores, by row of the usage, of reports that tell of both."""
+        self.rows: dict[str, int] = {}
+        self.forecaster = SeasonalForecaster(0, QUANTILE)
+        self.hours: Values = np.zeros(0)
+        """Hours learned of each workload."""
+        self.total_cores: Values = np.zeros(0)
+        """Sum over the pods of each workload, of the last reports."""
+        self.heard_seconds: Values = np.zeros(0)
+        self.throttled: Values = np.zeros(0)
+        """Mean of the seconds a second that one pod loses to its own quota; NaN where no report told of it."""
+        self.refused = 0
+        """Workloads for which there was no room."""
+        self.hour = -1
+        """Hour under way, since the epoch."""
+        self.aggregates: dict[int, dict[str, int]] = {}
+        """Row in the usage by container, by workload's row."""
+        self.pods: dict[int, set[Key]] = {}
+        """Pods by workload's row."""
+        self.said: Mapping[int, tuple[float, float]] = {}
+        """Forecast peaks of this hour and the next by workload's row."""
+        self.specs: dict[Key, Pod] = {}
+
+    def ahead(self, workload: str) -> Ahead | None:
+        """Return the sums of a workload; None for one that is not known. Safe from any thread."""
+        row = self.rows.get(workload)
+        if row is None or row >= len(self.total_cores):
+            return None
+        said = self.said.get(row)
+        now = float(self.total_cores[row])
+        return Ahead(now) if said is None else Ahead(now, *said)
+
+    def replicas(self, workload: str) -> list[Pod]:
+        """Return the pods of a workload that were reported and exist."""
+        row = self.rows.get(workload)
+        found = sorted(self.pods.get(row, ())) if row is not None else []
+        return [self.specs[key] for key in found if key in self.specs]
+
+
+class WorkloadUsage(Projection[ObservedUsage]):
+    """Usage of workloads; state lives in this process."""
+
+    watches: ClassVar[tuple[Resource[Any], ...]] = (POD, NODE_METRIC)
+
+    def __init__(self) -> None:
+        self._wanted = False
+        self._found = ObservedUsage()
+        self._placed: dict[Key, _Placed] = {}
+        self._on_node: dict[str, set[Key]] = {}
+        self._last: dict[str, float] = {}
+        """Time of each node's newest report."""
+        self._peaks: Values = np.zeros(0)
+        """Of the hour under way; NaN before the first report of it."""
+        self._free_streams: list[int] = []
+        self._free_aggregates: list[int] = []
+        self._free_rows: list[int] = []
+        self._taken = 0
+        """Aggregates that were ever used."""
+
+    def value(self) -> ObservedUsage:
+        """Return what is known; from here on reports are taken in."""
+        self._wanted = True
+        return self._found
+
+    def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
+        """Take in pods and reports."""
+        if kind_name(resource) == kind_name(POD):
+            for change in changes:
+                if change.new is None:
+                    self._found.specs.pop(change.key, None)
+                    self._remove(change.key)
+                else:
+                    self._found.specs[change.key] = change.new
+            return
+        if not self._wanted:
+            return
+        samples: list[_Sample] = []
+        for change in changes:
+            if change.new is None:
+                self._last.pop(change.key.name, None)
+                for key in self._on_node.pop(change.key.name, set()):
+                    self._remove(key)
+            else:
+                self._report(change.key.name, change.new, samples)
+        self._add(samples)
+
+    def _report(self, node: str, metric: NodeMetric, samples: list[_Sample]) -> None:
+        time, before = epoch_seconds(metric.status.update_time), self._last.get(node)
+        if time is None or time > self.now + SKEW_SECONDS:
+            return
+        self._last[node] = time
+        if before is not None and time <= before:
+            return
+        time = min(time, self.now)
+        self._turn(int(time // HOUR_SECONDS), time)
+        here = set()
+        for each in metric.status.pods_metric:
+            key = Key(each.namespace, each.name)
+            if self._pod(node, key, each, time, samples):
+                here.add(key)
+        for key in self._on_node.get(node, set()) - here:
+            placed = self._placed.get(key)
+            if placed is not None and placed.node == node:
+                self._remove(key)
+        self._on_node[node] = here
+
+    def _pod(self, node: str, key: Key, each: PodUsage, time: float, samples: list[_Sample]) -> bool:
+        stated = each.extensions or {}
+        workload, spec = stated.get(EXTENSION_WORKLOAD), self._found.specs.get(key)
+        if spec is None or not isinstance(workload, str) or workload_named(workload) is None:
+            return False
+        used = each.pod_usage.resources
+        try:
+            cores = parse_quantity(used[CPU], 1000) / 1000 if CPU in used else math.nan
+            memory = float(parse_quantity(used[MEMORY])) if MEMORY in used else math.nan
+        except QuantityError:
+            return False  # the node's account wrote it: it tells nothing
+        row = self._row(workload)
+        if row is None:
+            return False
+        found = self._found
+        placed = self._placed.get(key)
+        if placed is not None and placed.row != row:
+            self._remove(key)
+            placed = None
+        if placed is None:
+            placed = self._placed[key] = _Placed(row, node, 0.0, time)
+            found.pods.setdefault(row, set()).add(key)
+        new = max(cores, 0.0) if math.isfinite(cores) else placed.cores
+        found.total_cores[row] += new - placed.cores
+        found.heard_seconds[row] = max(found.heard_seconds[row], time)
+        placed.cores, placed.node, placed.time = new, node, time
+        throttled = _seconds(stated.get(EXTENSION_THROTTLED))
+        self._throttled(row, throttled)
+        for container, cpu, memory_share in shares(containers_of(spec)):
+            samples.append(_Sample(row, container, key, time, cores * cpu, memory * memory_share, throttled * cpu))
+        return True
+
+    def _throttled(self, row: int, stated: float) -> None:
+        if math.isnan(stated):
+            return
+        before = self._found.throttled[row]
+        gain = 1.0 if math.isnan(before) else THROTTLED_GAIN
+        self._found.throttled[row] = (0.0 if math.isnan(before) else before * (1 - gain)) + gain * stated
+
+    def _add(self, samples: list[_Sample]) -> None:
+        """Add the samples of several reports at once."""
+        if not samples:
+            return
+        found = self._found
+        wanted = {(each.key, each.container): each for each in samples}
+        new = [each for each in wanted.values() if each.container not in self._placed[each.key].streams]
+        aggregates = [self._aggregate(each.row, each.container) for each in new]
+        for each, stream in zip(new, self._open(np.array(aggregates, np.intp)).tolist(), strict=True):
+            self._placed[each.key].streams[each.container] = stream
+        streams = np.array([self._placed[each.key].streams[each.container] for each in samples], np.intp)
+        times = np.array([each.time for each in samples])
+        found.usage.add_cpu(streams, times, np.array([each.cores for each in samples]))
+        found.usage.add_memory(streams, times, np.array([each.memory_bytes for each in samples]))
+        rows = found.usage.aggregate_of[streams]
+        found.demand.resize(len(found.usage))
+        found.demand.add_many(rows, np.array([each.cores + each.throttled for each in samples]), times)
+        rows = np.unique(np.array([each.row for each in samples], np.intp))
+        self._peaks[rows] = np.fmax(self._peaks[rows], found.total_cores[rows])
+
+    def _turn(self, hour: int, time: float) -> None:
+        """Learn the hour that ended, when a report is of a later one."""
+        found = self._found
+        if hour <= found.hour:
+            return
+        ended, found.hour = found.hour, hour
+        if ended < 0 or not len(self._peaks):
+            return
+        rows = np.arange(len(self._peaks))
+        found.forecaster.step(rows, self._peaks, ended)
+        found.hours += np.isfinite(self._peaks)
+        self._peaks[:] = np.nan
+        self._forget(time)
+        # Differences add up rounding errors, and what silent nodes said is old.
+        found.total_cores[:] = 0.0
+        for placed in self._placed.values():
+            if time - placed.time > SILENT_SECONDS:
+                placed.cores = 0.0
+            found.total_cores[placed.row] += placed.cores
+        known = np.array(sorted(row for row in found.rows.values() if found.hours[row] >= MIN_HOURS), np.intp)
+        now, later = (found.forecaster.forecast(known, hour + each, 1 + each).bound for each in (0, 1))
+        found.said = {
+            row: (float(one), float(two))
+            for row, one, two in zip(known.tolist(), now, later, strict=True)
+            if math.isfinite(one) and math.isfinite(two)
+        }
+
+    def _forget(self, time: float) -> None:
+        found = self._found
+        for workload, row in list(found.rows.items()):
+            if time - found.heard_seconds[row] <= KEPT_SECONDS:
+                continue
+            for key in list(found.pods.get(row, ())):
+                self._remove(key)
+            for aggregate in found.aggregates.pop(row, {}).values():
+                found.usage.clear(aggregate)
+                found.demand.clear(aggregate)
+                self._free_aggregates.append(aggregate)
+            found.forecaster.clear(np.array([row], np.intp))
+            found.hours[row], found.total_cores[row], found.throttled[row] = 0.0, 0.0, math.nan
+            del found.rows[workload]
+            self._free_rows.append(row)
+
+    def _remove(self, key: Key) -> None:
+        placed = self._placed.pop(key, None)
+        if placed is None:
+            return
+        found = self._found
+        found.total_cores[placed.row] = max(found.total_cores[placed.row] - placed.cores, 0.0)
+        found.pods.get(placed.row, set()).discard(key)
+        self._free_streams += placed.streams.values()
+
+    def _row(self, workload: str) -> int | None:
+        found = self._found
+        row = found.rows.get(workload)
+        if row is not None:
+            return row
+        if len(found.rows) >= MOST_WORKLOADS:
+            found.refused += 1
+            return None
+        row = self._free_rows.pop() if self._free_rows else len(found.rows)
+        if row >= len(self._peaks):
+            self._grow(max(2 * len(self._peaks), 64))
+        found.rows[workload] = row
+        return row
+
+    def _grow(self, size: int) -> None:
+        found = self._found
+        missing = size - len(self._peaks)
+        found.forecaster.resize(size)
+        self._peaks = np.append(self._peaks, np.full(missing, np.nan))
+        found.throttled = np.append(found.throttled, np.full(missing, np.nan))
+        for name in ("hours", "total_cores", "heard_seconds"):
+            setattr(found, name, np.append(getattr(found, name), np.zeros(missing)))
+
+    def _aggregate(self, row: int, container: str) -> int:
+        of_row = self._found.aggregates.setdefault(row, {})
+        if container not in of_row and self._free_aggregates:
+            of_row[container] = self._free_aggregates.pop()
+        elif container not in of_row:
+            of_row[container] = self._taken
+            self._taken += 1
+        return of_row[container]
+
+    def _open(self, aggregates: Rows) -> Rows:
+        """Return a stream of each aggregate, those of pods that are gone first."""
+        used = min(len(self._free_streams), len(aggregates))
+        again = np.array([self._free_streams.pop() for _ in range(used)], np.intp)
+        self._found.usage.reopen(again, aggregates[:used])
+        return np.concatenate([again, self._found.usage.open(aggregates[used:])])
+
+
+def containers_of(pod: Pod) -> list[PodContainer]:
+    """Return the containers that run all the time: sidecars too."""
+    return [*pod.spec.containers, *(each for each in pod.spec.init_containers if each.restart_policy == "Always")]
+
+
+def shares(containers: Sequence[PodContainer]) -> list[tuple[str, float, float]]:
+    """Return names and shares of the pod's CPU and memory: as requested, equal ones where nothing is."""
+    made = []
+    amounts = [(request_of(each, CPU), request_of(each, MEMORY)) for each in containers]
+    sums = [sum(column) for column in zip(*amounts, strict=True)] if amounts else []
+    for container, own in zip(containers, amounts, strict=True):
+        cpu, memory = (
+            part / whole if whole > 0 else 1.0 / len(containers) for part, whole in zip(own, sums, strict=True)
+        )
+        made.append((container.name, cpu, memory))
+    return made
+
+
+def _seconds(stated: object) -> float:
+    """Return seconds a second that a report states; NaN for anything else."""
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not math.isfinite(stated):
+        return math.nan
+    return min(max(float(stated), 0.0), 1e4)
+
+
+def request_of(container: PodContainer, resource: str) -> float:
+    """Return what a container asks for in millicores or bytes: its request, else its limit, else 0."""
+    resources = container.resources
+    text = resources.requests.get(resource, resources.limits.get(resource, 0))
+    try:
+        return float(max(parse_quantity(text, 1000 if resource == CPU else 1), 0))
+    except QuantityError:
+        return 0.0

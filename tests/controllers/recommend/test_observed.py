@@ -1,0 +1,152 @@
+"""Usage of workloads from reports: by container, summed over pods, forecast by the hour; odd reports tell nothing."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controllers.kinds import NODE_METRIC, POD
+from controllers.recommend import observed as module
+from controllers.recommend.observed import MIN_HOURS, ObservedUsage, WorkloadUsage, shares
+from tests.controllers.recommend.cluster import BEGIN, WEB, changed, container, gone, live, placed, pod, told
+
+
+def learning(*pods: Any) -> tuple[WorkloadUsage, ObservedUsage]:
+    table = WorkloadUsage()
+    found = table.value()
+    placed(table, *pods)
+    return table, found
+
+
+def test_nothing_is_learned_before_it_is_asked_for() -> None:
+    table = WorkloadUsage()
+    placed(table, pod("web-1", container("app")))
+    table.apply(NODE_METRIC, told(BEGIN, {"web-1": ("1", "1G")}))
+    assert not table.value().rows
+
+
+def test_use_is_shared_as_containers_ask_for_it() -> None:
+    table, found = learning(pod("web-1", container("app", "750m", "1Gi"), container("proxy", "250m", "1Gi")))
+    for step in range(60):
+        table.apply(NODE_METRIC, told(BEGIN + 60 * step, {"web-1": ("2", "4G")}))
+    rows = found.aggregates[found.rows[WEB]]
+    places = np.array([rows["app"], rows["proxy"]])
+    assert found.usage.cpu.percentile(places, 0.5) == pytest.approx([1.5, 0.5], rel=0.06)
+    assert found.usage.memory.percentile(places, 0.5) == pytest.approx([2e9, 2e9], rel=0.06)
+    assert found.usage.cpu_samples[places].tolist() == [60, 60]
+
+
+def test_shares_without_requests_are_equal_and_sidecars_count() -> None:
+    plain = pod("a", container("x"), container("y"))
+    assert shares(plain.spec.containers) == [("x", 0.5, 0.5), ("y", 0.5, 0.5)]
+    sidecar = {**container("mesh", "1"), "restartPolicy": "Always"}
+    found = module.containers_of(pod("a", container("x", "3"), initContainers=[container("once"), sidecar]))
+    assert [(name, cpu) for name, cpu, _ in shares(found)] == [("x", 0.75), ("mesh", 0.25)]
+    odd = pod("a", container("x", "3 apples"), container("y", "1"))
+    assert [cpu for _, cpu, _ in shares(odd.spec.containers)] == [0.0, 1.0]
+
+
+def test_the_sum_follows_pods_over_nodes() -> None:
+    table, found = learning(*(pod(name, container("app", "1")) for name in ("a", "b", "c")))
+    table.apply(NODE_METRIC, told(BEGIN, {"a": ("1", "1G"), "b": ("2", "1G")}))
+    table.apply(NODE_METRIC, told(BEGIN + 10, {"c": ("4", "1G")}, node="n2"))
+    assert found.ahead(WEB).now_cores == pytest.approx(7)  # type: ignore[union-attr]
+    table.apply(NODE_METRIC, told(BEGIN + 60, {"a": ("3", "1G")}))
+    assert found.ahead(WEB).now_cores == pytest.approx(7), "b is no longer reported"  # type: ignore[union-attr]
+    table.apply(POD, gone("c"))
+    assert found.ahead(WEB).now_cores == pytest.approx(3)  # type: ignore[union-attr]
+    assert [each.metadata.name for each in found.replicas(WEB)] == ["a"]
+
+
+def test_the_peak_of_every_morning_is_forecast_an_hour_before_it() -> None:
+    table, found = learning(pod("web-1", container("app", "1")))
+    live(table, 5)
+    assert found.hour % 24 == 23
+    day = 5 * 86400
+    table.apply(NODE_METRIC, told(BEGIN + day + 8 * 3600, {"web-1": ("1", "1G")}))
+    ahead = found.ahead(WEB)
+    assert ahead is not None
+    assert ahead.now_cores == pytest.approx(1)
+    assert ahead.this_hour_cores < 4
+    assert ahead.next_hour_cores == pytest.approx(8, rel=0.3)
+
+
+def test_a_young_workload_has_no_forecast() -> None:
+    table, found = learning(pod("web-1", container("app", "1")))
+    live(table, MIN_HOURS // 24 - 1)
+    ahead = found.ahead(WEB)
+    assert ahead is not None
+    assert math.isnan(ahead.this_hour_cores)
+    assert found.ahead("Deployment/d/other") is None
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param(told(BEGIN, {"web-1": ("x", "1G")}), id="quantity"),
+        pytest.param(told(BEGIN, {"web-1": ("1", "1G")}, workload=7), id="workload"),
+        pytest.param(told(BEGIN, {"web-1": ("1", "1G")}, workload="web"), id="no path"),
+        pytest.param(told(BEGIN, {"stranger": ("1", "1G")}), id="no pod"),
+    ],
+)
+def test_an_odd_report_tells_nothing(report: Any) -> None:
+    table, found = learning(pod("web-1", container("app")))
+    table.apply(NODE_METRIC, report)
+    assert not found.rows
+
+
+@pytest.mark.parametrize("throttled", ["x", True, math.nan, -1.0, math.inf])
+def test_odd_times_of_throttling_are_none_or_zero(throttled: object) -> None:
+    table, found = learning(pod("web-1", container("app")))
+    table.apply(NODE_METRIC, told(BEGIN, {"web-1": ("1", "1G")}, throttled=throttled))
+    known = float(found.throttled[found.rows[WEB]])
+    assert math.isnan(known) or known == 0.0
+
+
+def test_reports_from_the_future_and_of_the_past_tell_nothing() -> None:
+    table, found = learning(pod("web-1", container("app")))
+    table.now = BEGIN
+    table.apply(NODE_METRIC, told(BEGIN + 86400, {"web-1": ("1", "1G")}))
+    assert not found.rows
+    table.apply(NODE_METRIC, told(BEGIN, {"web-1": ("1", "1G")}))
+    table.apply(NODE_METRIC, told(BEGIN - 60, {"web-1": ("9", "1G")}))
+    assert found.ahead(WEB).now_cores == pytest.approx(1)  # type: ignore[union-attr]
+
+
+def test_rows_of_what_is_gone_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_SECONDS", 7200.0)
+    table, found = learning(*(pod(f"p{number}", container("app", "1")) for number in range(50)))
+    for number in range(50):
+        time = BEGIN + number * 14400.0
+        table.apply(NODE_METRIC, told(time, {f"p{number}": ("1", "1G")}, workload=f"Job/d/j{number}"))
+    assert len(found.usage) < 5, "usage of jobs that ended long ago"
+    assert len(found.usage.aggregate_of) < 5
+    assert len(found.rows) < 3
+    assert found.usage.cpu_samples.max() == 1, "what another workload used is forgotten"
+
+
+def test_there_is_room_for_so_many_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WORKLOADS", 3)
+    table, found = learning(*(pod(f"p{number}", container("app")) for number in range(5)))
+    for number in range(5):
+        table.apply(NODE_METRIC, told(BEGIN + number, {f"p{number}": ("1", "1G")}, workload=f"Job/d/j{number}"))
+    assert len(found.rows) == 3
+    assert found.refused == 2
+
+
+def test_what_a_silent_node_said_counts_no_more_after_the_hour() -> None:
+    table, found = learning(pod("a", container("app")), pod("b", container("app")))
+    table.apply(NODE_METRIC, told(BEGIN, {"a": ("5", "1G")}))
+    table.apply(NODE_METRIC, told(BEGIN, {"b": ("1", "1G")}, node="n2"))
+    assert found.ahead(WEB).now_cores == pytest.approx(6)  # type: ignore[union-attr]
+    table.apply(NODE_METRIC, told(BEGIN + 3700, {"b": ("1", "1G")}, node="n2"))
+    assert found.ahead(WEB).now_cores == pytest.approx(1)  # type: ignore[union-attr]
+
+
+def test_a_pod_may_come_after_its_report() -> None:
+    table, found = learning()
+    table.apply(NODE_METRIC, told(BEGIN, {"web-1": ("1", "1G")}))
+    table.apply(POD, changed(pod("web-1", container("app"))))
+    table.apply(NODE_METRIC, told(BEGIN + 60, {"web-1": ("2", "1G")}))
+    assert found.ahead(WEB).now_cores == pytest.approx(2)  # type: ignore[union-attr]
