@@ -31,6 +31,7 @@ from controllers.cluster_page.serve import SHOWN, serve_page
 from controllers.forecast.command import backtest
 from controllers.profiles.command import profile
 from controllers.recommend.command import recommend
+from controllers.recommend.observed import WorkloadUsage
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
 from controllers.runtime.loop import HINTS, Loop, view_once
@@ -39,6 +40,7 @@ from controllers.runtime.settings import ManagerSettings, build
 from controllers.runtime.writes import Write
 
 if TYPE_CHECKING:
+    from controllers.external_metrics.serve import ExternalMetrics
     from controllers.webhooks.serve import Webhooks
 
 PROGRAM = "koord-manager"
@@ -128,6 +130,7 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
         metrics=metrics,
         leading=leading,
         shown=SHOWN if settings.page.enabled else (),
+        tables=(WorkloadUsage,) if settings.external_metrics.enabled else (),
     )
     health = Health(metrics.registry, loop.ready.is_set, loop.fault)
     try:
@@ -138,8 +141,11 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     webhooks = _webhooks(settings, chosen, metrics)
     if webhooks:
         webhooks.start()
+    external = _external_metrics(settings, chosen, metrics, loop)
+    if external:
+        external.start()
     page = serve_page(settings.page, loop.look, leading)
-    servers: tuple[Stops, ...] = tuple(each for each in (server, webhooks, page) if each is not None)
+    servers: tuple[Stops, ...] = tuple(each for each in (server, webhooks, external, page) if each is not None)
     run_until_signal(loop, recorder, elector, servers=servers, clients=(reader, writer), hints=HINTS)
 
 
@@ -266,6 +272,23 @@ def _webhooks(settings: ManagerSettings, chosen: ManagerChoice, metrics: Metrics
     except OSError as error:
         where = f"{settings.webhook.address}:{settings.webhook.port}"
         die(f"webhooks: {where}: {error}", hint="choose another address or port in table [webhook]")
+
+
+def _external_metrics(
+    settings: ManagerSettings, chosen: ManagerChoice, metrics: Metrics, loop: Loop
+) -> "ExternalMetrics | None":
+    """Return the external metrics where the settings ask for them; every replica learns and serves."""
+    if not settings.external_metrics.enabled:
+        return None
+    from controllers.external_metrics.serve import ExternalMetrics
+
+    once = ClientSettings(timeout_seconds=10.0, attempts=2, user_agent=PROGRAM)
+    client = chosen.cluster.client(once, metrics.requested)
+    try:
+        return ExternalMetrics(client, settings.external_metrics, loop.table(WorkloadUsage))
+    except OSError as error:
+        where = f"{settings.external_metrics.address}:{settings.external_metrics.port}"
+        die(f"external metrics: {where}: {error}", hint="choose another address or port in table [external_metrics]")
 
 
 if __name__ == "__main__":

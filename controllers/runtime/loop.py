@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from api.kube.meta import ObjectReference
 from cluster import Backoff, Client, DeltaType, Informer, NotFound, Query, Resource, StoreDelta
@@ -24,11 +24,13 @@ from controllers.runtime.holds import Holds
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.outages import Outages
 from controllers.runtime.settings import LoopSettings
-from controllers.runtime.view import NEVER, ClusterCopy, View
+from controllers.runtime.view import NEVER, AnyProjection, ClusterCopy, Projection, View
 from controllers.runtime.writer import Answer, Asking, Result, Writer
 from controllers.runtime.writes import Target, Write, Writes, kind_name, metadata_of
 
 log = logging.getLogger(__name__)
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,12 @@ class Loop:
         shown: Sequence[Resource[Any]] = (),
         clock: Callable[[], float] = time.time,
         random: Random | None = None,
+        tables: Sequence[type[AnyProjection]] = (),
     ) -> None:
         """`writer` must not try a request twice: what is repeated later is planned anew. `ask` asks the scheduler.
 
-        Kinds of `shown` are watched for `look`, whether a controller watches them or not.
+        Kinds of `shown` are watched for `look`, whether a controller watches them or not. So are `tables`, which are
+        kept up to date in a process that does not lead too.
         """
         self.settings = settings or LoopSettings()
         self.metrics = metrics or Metrics()
@@ -93,7 +97,7 @@ class Loop:
         self._random = random or Random()
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._copy = copy_for(controllers, shown)
+        self._copy = copy_for(controllers, shown, tables)
         self._holds = Holds(Backoff(self.settings.retry_seconds, self.settings.retry_limit_seconds), self._random)
         self._writer = Writer(writer, self.settings.workers, self._inbox.put, self._leading, ask)
         self._informers: dict[str, Informer[Any]] = {}
@@ -128,6 +132,11 @@ class Loop:
         """End `run`, from any thread."""
         self._stopping.set()
         self._inbox.put(None)
+
+    def table(self, kind: type[Projection[V]]) -> V:
+        """Return the value of one of `tables`, before `run`: one that goes on to change with the cluster."""
+        value: V = self._copy.projections[kind].value()
+        return value
 
     def fault(self) -> str:
         """Return why the process had better be started anew; empty while it is sound. Safe from any thread.
@@ -310,11 +319,19 @@ def kinds_of(controller: AnyController) -> list[Resource[Any]]:
     return [*controller.watches, *(each for table in controller.projections for each in table.watches)]
 
 
-def copy_for(controllers: Mapping[str, AnyController], shown: Sequence[Resource[Any]] = ()) -> ClusterCopy:
-    """Return an empty copy with all that these controllers watch, and further kinds."""
-    projections = {table: None for each in controllers.values() for table in each.projections}
+def copy_for(
+    controllers: Mapping[str, AnyController],
+    shown: Sequence[Resource[Any]] = (),
+    tables: Sequence[type[AnyProjection]] = (),
+) -> ClusterCopy:
+    """Return an empty copy with all that these controllers watch, and further kinds and tables."""
+    projections = dict.fromkeys(tables) | {table: None for each in controllers.values() for table in each.projections}
+    kinds = [
+        *(kind for each in controllers.values() for kind in kinds_of(each)),
+        *(k for t in tables for k in t.watches),
+    ]
     # A kind that a controller watches is read as it asks, with more fields than are shown.
-    copy = ClusterCopy([*(kind for each in controllers.values() for kind in kinds_of(each)), *shown], projections)
+    copy = ClusterCopy([*kinds, *shown], projections)
     for name in controllers:
         copy.register(name)
     return copy

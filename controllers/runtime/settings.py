@@ -7,6 +7,7 @@ import msgspec
 from api.settings import SettingsError, convert
 from cluster.resources import Key
 from controllers.cluster_page.settings import ClusterPageSettings
+from controllers.external_metrics.settings import ExternalMetricsSettings
 from controllers.runtime.controller import AnyController
 from controllers.webhooks.settings import WebhookSettings
 
@@ -49,6 +50,7 @@ class ManagerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     loop: LoopSettings = LoopSettings()
     webhook: WebhookSettings = WebhookSettings()
     page: ClusterPageSettings = ClusterPageSettings()
+    external_metrics: ExternalMetricsSettings = ExternalMetricsSettings()
     controllers: dict[str, dict[str, Any]] = {}
     """Settings by controller: `[controllers.NAME]`."""
 

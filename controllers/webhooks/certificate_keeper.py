@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from random import Random
+from typing import Protocol
 
 from cluster import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -22,7 +23,6 @@ from cluster import (
     strategic_patch,
 )
 from controllers.webhooks import certificates, rotation
-from controllers.webhooks.settings import WebhookSettings
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,42 @@ INTERVAL_SECONDS = 60.0
 RETRY_SECONDS = 5.0
 
 
+class CertificateSettings(Protocol):
+    """What a certificate is for, and who is to trust it."""
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the Secret."""
+        ...
+
+    @property
+    def secret(self) -> str:
+        """Name of the Secret."""
+        ...
+
+    @property
+    def configuration(self) -> str:
+        """Name of the objects that tell the API server whom to trust."""
+        ...
+
+    @property
+    def server_names(self) -> tuple[str, ...]:
+        """Names that the certificate is for."""
+        ...
+
+    @property
+    def certificate_days(self) -> int:
+        """Lifetime."""
+        ...
+
+
 class CertificateKeeper:
     """Looks at the Secret each minute, takes the step that is due, and brings server and API server in line with it."""
 
     def __init__(
         self,
         client: Client,
-        settings: WebhookSettings,
+        settings: CertificateSettings,
         context: ssl.SSLContext,
         *,
         random: Random | None = None,
@@ -75,8 +104,12 @@ class CertificateKeeper:
             certificates.load(self._context, kept.current)
             self._loaded = kept.current
             log.info("serving with a certificate of Secret %s", self._key)
+        self.trust(self._client, self._settings.configuration, base64.b64encode(kept.bundle.encode()).decode())
+
+    def trust(self, client: Client, name: str, bundle: str) -> None:
+        """Have the API server trust a bundle (PEM in base64) where it is told to call us. Raises ClusterError."""
         for resource in CONFIGURATIONS:
-            self._trust(resource, base64.b64encode(kept.bundle.encode()).decode())
+            _trust(client, resource, name, bundle)
 
     def _stepped(self) -> rotation.Kept:
         secret = self._client.find(SECRETS, self._key)
@@ -104,25 +137,25 @@ class CertificateKeeper:
         metadata = secret["metadata"] | content["metadata"]
         return self._client.update(SECRETS, {**secret, "metadata": metadata, "data": content["data"]})
 
-    def _trust(self, resource: Resource[Document], bundle: str) -> None:
-        found = self._client.find(resource, Key("", self._settings.configuration))
-        webhooks = (found or {}).get("webhooks") or ()
-        stale = [item["name"] for item in webhooks if item.get("clientConfig", {}).get("caBundle") != bundle]
-        if stale:
-            wanted = [{"name": name, "clientConfig": {"caBundle": bundle}} for name in stale]
-            key = Key("", self._settings.configuration)
-            self._client.patch(resource, key, strategic_patch({"webhooks": wanted}))
-            log.info("%s %s trusts the certificate for %s", resource.kind, key.name, ", ".join(stale))
-
     def _run(self) -> None:
         while not self._stopping.is_set():
             pause = INTERVAL_SECONDS
             try:
                 self.keep()
             except (ClusterError, certificates.CertificateError) as error:
-                log.warning("certificate of the webhooks: %s", error)
+                log.warning("certificate of Secret %s: %s", self._key, error)
                 pause = RETRY_SECONDS
             except Exception:
-                # A certificate that is no longer kept ends admission in some months: go on.
-                log.exception("certificate of the webhooks")
+                # A certificate that is no longer kept ends service in some months: go on.
+                log.exception("certificate of Secret %s", self._key)
             self._stopping.wait(pause * (1.0 + 0.2 * self._random.random()))
+
+
+def _trust(client: Client, resource: Resource[Document], name: str, bundle: str) -> None:
+    found = client.find(resource, Key("", name))
+    webhooks = (found or {}).get("webhooks") or ()
+    stale = [item["name"] for item in webhooks if item.get("clientConfig", {}).get("caBundle") != bundle]
+    if stale:
+        wanted = [{"name": each, "clientConfig": {"caBundle": bundle}} for each in stale]
+        client.patch(resource, Key("", name), strategic_patch({"webhooks": wanted}))
+        log.info("%s %s trusts the certificate for %s", resource.kind, name, ", ".join(stale))
