@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import click
+import msgspec
 
 from api.plugin import PluginError
 from api.settings import SettingsError
@@ -150,7 +151,9 @@ def plan(chosen: tuple[Chosen, SchedulerAddress], refused: bool, cycles: int) ->
             break
     asking = _scheduler(scheduler)
     for write in writes.writes:
-        assert write.question is not None
+        if write.question is None:
+            click.echo(f"{write.key}: {write.reason}: {msgspec.json.encode(write.body).decode()}")
+            continue
         try:
             place = asking.ask(write.question).placements[-1]
             answer = f"to {place.node}" if place.node else f"no node: {place.message}"

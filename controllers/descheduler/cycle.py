@@ -1,4 +1,4 @@
-"""The controller that runs plugins: in cycles, and those that are event-driven when a node reports. Creates jobs."""
+"""The controller that runs plugins: in cycles, and those that are event-driven when a node changes. Creates jobs."""
 
 import hashlib
 import logging
@@ -26,12 +26,12 @@ from controllers.descheduler.cluster_view import (
 )
 from controllers.descheduler.configuration import BuiltProfile, DeschedulerConfiguration
 from controllers.descheduler.eviction_filter import EvictionFilter, Refusal
-from controllers.descheduler.kinds import MIGRATION, NODE_METRIC, POD, with_workloads
+from controllers.descheduler.kinds import MIGRATION, NODE, NODE_METRIC, POD, with_workloads
 from controllers.descheduler.limits import Limits
 from controllers.descheduler.plugin import AnyPlugin, Point, Session, Wanted
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import View
-from controllers.runtime.writes import Write, Writes, create, reference
+from controllers.runtime.writes import Write, Writes, create, patch, reference
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Descheduler(Controller[ControllerSettings]):
         cycle = view.full
         if cycle:
             self._cycle_seconds = self._event_seconds = now
-        elif view.touched(NODE_METRIC) and now - self._event_seconds >= EVENT_SECONDS:
+        elif (view.touched(NODE_METRIC) or view.touched(NODE)) and now - self._event_seconds >= EVENT_SECONDS:
             self._event_seconds = now
         else:
             return Writes()
@@ -102,13 +102,19 @@ class Descheduler(Controller[ControllerSettings]):
             self._asked.clear()
             self.refused = []
         wanted: list[tuple[BuiltProfile, Wanted]] = []
+        annotations: dict[str, Write] = {}
         for profile, plugin, session in self._sessions(cluster, ready, now):
             if not cycle and not plugin.event_driven:
                 continue
             plugin.run(session)
             wanted += [(profile, each) for each in session.wanted]
             self.refused += [(plugin.name, pod.key, why) for pod, why in session.refused]
-        return self._writes(cluster, wanted, now)
+            if not (self.configuration.dry_run or profile.migration.dry_run):
+                for each in session.annotated:
+                    body = {"metadata": {"annotations": {each.key: each.text}}}
+                    annotations[each.pod.metadata.uid] = patch(POD, each.pod, body, f"{plugin.name}: {each.reason}")
+        made = self._writes(cluster, wanted, now)
+        return Writes([*made.writes, *annotations.values()], made.warnings)
 
     def _sessions(
         self, cluster: Cluster, ready: Sequence[Node], now: float

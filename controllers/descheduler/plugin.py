@@ -86,6 +86,16 @@ class Wanted:
 A = TypeVar("A", bound=PluginArgs)
 
 
+@dataclass(frozen=True, slots=True)
+class StatedAnnotation:
+    """An annotation that a pod is to have."""
+
+    pod: Pod
+    key: str
+    text: str
+    reason: str
+
+
 @dataclass
 class Session:
     """One cycle of one plugin."""
@@ -101,6 +111,7 @@ class Session:
     """The profile's limits; counts what it lets through."""
     wanted: list[Wanted] = field(default_factory=list)
     refused: list[tuple[Pod, str]] = field(default_factory=list)
+    annotated: list[StatedAnnotation] = field(default_factory=list)
 
     @property
     def pods(self) -> Iterable[Pod]:
@@ -142,6 +153,11 @@ class Session:
         self.filter.accept(pod)
         self.wanted.append(asked)
         return True
+
+    def annotate(self, pod: Pod, key: str, text: str, reason: str) -> None:
+        """State an annotation of a pod; one that it has already, or in a dry run, is not written."""
+        if not self.args.dry_run and pod.metadata.annotations.get(key) != text:
+            self.annotated.append(StatedAnnotation(pod, key, text, reason))
 
     @property
     def _asks_node_fit(self) -> bool:

@@ -49,6 +49,7 @@ def test_what_is_granted_is_what_is_watched_and_written_and_no_more() -> None:
 
 def test_pods_are_deleted_and_annotated_only_where_that_is_asked_for() -> None:
     assert granted(beyondEviction=True)["", "pods"] - granted()["", "pods"] == {"delete", "patch"}
+    assert granted(deletionCosts=True)["", "pods"] - granted()["", "pods"] == {"patch"}
 
 
 def test_its_pod_needs_no_privilege_and_speaks_tls_to_the_scheduler() -> None:

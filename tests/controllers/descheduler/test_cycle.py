@@ -198,6 +198,22 @@ def test_reports_run_the_plugins_that_are_driven_by_them_and_no_others() -> None
     assert not it.plan(a_view({**objects(), NODE_METRIC: [report]}, full=False), NOW + 5).writes, "too soon"
 
 
+def test_a_changed_node_runs_them_too() -> None:
+    config = [OLD, {"name": "NodeConditionAware", "args": {"lastingSeconds": 0, "conditions": [{"type": "Ready"}]}}]
+    it = descheduler(profile({"balance": {"enabled": ["NodeConditionAware"]}}, config))
+    assert names(it.plan(a_view(objects(), full=False), NOW)) == ["p2"]
+
+
+def test_deletion_costs_are_written_and_a_dry_run_writes_none() -> None:
+    for dry, expected in ((False, ["p2", "p1", "p0"]), (True, [])):
+        it = descheduler(profile({"balance": {"enabled": ["ScaleDownBinPack"]}}), dryRun=dry)
+        writes = planned(it).writes
+        assert [each.key.name for each in writes] == expected
+        for rank, each in enumerate(writes):
+            assert each.resource is POD
+            assert each.body == {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": str(rank)}}}
+
+
 @pytest.mark.parametrize(
     ("document", "problem"),
     [

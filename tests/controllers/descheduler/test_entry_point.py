@@ -132,7 +132,7 @@ def test_explain(twin: Twin, tmp_path: Path) -> None:
     ("text", "problem"),
     [
         pytest.param("speed: 1", "speed", id="key"),
-        pytest.param("profiles: [{plugins: {balance: {enabled: [CustomPriority]}}}]", "no plugin", id="plugin"),
+        pytest.param("profiles: [{plugins: {balance: {enabled: [Nobody]}}}]", "no plugin", id="plugin"),
         pytest.param("profiles: {", "not readable", id="torn"),
     ],
 )

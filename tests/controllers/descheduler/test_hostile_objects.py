@@ -160,6 +160,14 @@ ARGS: dict[str, dict[str, Any]] = {
     "HighNodeUtilization": {"thresholds": {"cpu": 20}},
     "LowNodeUtilization": {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 50}},
     "InterferenceAware": {"lastingSeconds": 0},
+    "NodeConditionAware": {"lastingSeconds": 0, "conditions": [{"type": "Ready"}]},
+    "CustomPriority": {
+        "evictionOrder": [
+            {"name": "dear", "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": "a"}}},
+            {"name": "cheap", "nodeSelector": {}, "rejectThreshold": {"cpu": 90}},
+        ]
+    },
+    "ScaleDownBinPack": {"strategy": "EvictDirectly", "maxPodsToEvict": 2},
     "LowNodeLoad": {
         "lowThresholds": {"cpu": 20, "memory": 20},
         "highThresholds": {"cpu": 30, "memory": 30},

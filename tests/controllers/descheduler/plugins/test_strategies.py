@@ -25,6 +25,7 @@ def on_labels(key: str, *values: str) -> dict[str, Any]:
 
 def test_all_names_of_upstream_and_koordinator_are_there() -> None:
     assert {
+        "CustomPriority",
         "FragmentationAware",
         "HighNodeUtilization",
         "LowNodeLoad",
@@ -37,6 +38,7 @@ def test_all_names_of_upstream_and_koordinator_are_there() -> None:
         "RemovePodsViolatingNodeAffinity",
         "RemovePodsViolatingNodeTaints",
         "RemovePodsViolatingTopologySpreadConstraint",
+        "ScaleDownBinPack",
     } <= TYPES.keys()
 
 
@@ -158,5 +160,6 @@ def test_an_empty_cluster_is_nothing_to_do(plugin: str) -> None:
         "RemovePodsHavingTooManyRestarts": {"podRestartThreshold": 1},
         "HighNodeUtilization": {"thresholds": {"cpu": 20}},
         "LowNodeUtilization": {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 50}},
+        "CustomPriority": {"evictionOrder": [{"name": name, "nodeSelector": {}} for name in "ab"]},
     }
     assert not moved(ran(a_plugin(TYPES[plugin], **needed.get(plugin, {})), a_cluster()))
