@@ -222,6 +222,7 @@ class NodeViewBuilder:
             path=info.path,
             kind=kind,
             name=facts.name if kind is not GroupKind.CONTAINER else info.container or info.name,
+            workload=facts.workload,
             uid=info.pod_uid,
             pod=pod,
             qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else _stated_class(info) or facts.qos,

@@ -119,6 +119,8 @@ class Group:
     kind: GroupKind
     name: str = ""
     """`namespace/pod`, the container's or the application's name."""
+    workload: str = ""
+    """`Kind/namespace/name` of a pod's owner; empty where it is not known."""
     uid: str = ""
     pod: str = ""
     """Path of a container's pod."""

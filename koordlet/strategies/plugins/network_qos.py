@@ -5,15 +5,14 @@ best-effort work with 30 each, each class up to all of it while the others leave
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
 from api.intents import Intent, Knob
-from api.kube.resources import QuantityError, parse_quantity
 from api.protocol import ANNOTATION_NETWORK_QOS
 from api.qos import QoSClass
+from koordlet.strategies.network_rates import SHARES, PodNetwork, bytes_per_second
 from koordlet.strategies.qos_settings import in_each_class
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import SENSITIVE, Strategy, StrategySettings
@@ -31,13 +30,6 @@ class NetworkBlock(StrategySettings, frozen=True):
     ingress_limit: Bandwidth = 0
     egress_request: Bandwidth = 0
     egress_limit: Bandwidth = 0
-
-
-class PodNetwork(StrategySettings, frozen=True):
-    """networkQOS of a pod's annotation: quantities of bits per second, never percents."""
-
-    ingress_limit: int | str = 0
-    egress_limit: int | str = 0
 
 
 class NetworkClass(StrategySettings, frozen=True):
@@ -59,17 +51,6 @@ class NetworkQosSettings(StrategySettings, frozen=True):
     ls_class: NetworkClass = NetworkClass()
     be_class: NetworkClass = NetworkClass()
     system_class: NetworkClass = NetworkClass()
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Default share and priority of a class."""
-
-    percent: int
-    priority: int
-
-
-SHARES = {QoSClass.SYSTEM: Share(40, 1), QoSClass.LS: Share(30, 2), QoSClass.BE: Share(30, 3)}
 
 
 class NetworkQos(Strategy[NetworkQosSettings]):
@@ -160,21 +141,3 @@ class NetworkQos(Strategy[NetworkQosSettings]):
         share = SHARES[QoSClass.BE if pod.effective_qos is QoSClass.BE else QoSClass.LS]
         value = f"rate={ceiling} ceil={ceiling} prio={share.priority}"
         yield self.set_knob(pod.path, Knob.NET_CLASS, value, f"{pod.name} asks for at most {asked.egress_limit} bit/s")
-
-
-def bytes_per_second(asked: int | str, total_bits: int) -> int:
-    """Return whole bytes per second, at least 1, of a percent of the total or of bits per second as a quantity.
-
-    Raises ValueError where a percent has no total or the text is no quantity.
-    """
-    if isinstance(asked, int):
-        if total_bits <= 0:
-            raise ValueError("a percent needs the node's bandwidth; set systemStrategy.totalNetworkBandwidth")
-        return max(total_bits * asked // 100 // 8, 1)
-    try:
-        bits = parse_quantity(asked)
-    except QuantityError as error:
-        raise ValueError(f"{error}; write bits per second like 10M") from error
-    if bits <= 0:
-        raise ValueError(f"a bandwidth of {asked!r} is none; leave it out for no limit")
-    return max(bits // 8, 1)

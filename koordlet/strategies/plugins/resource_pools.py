@@ -16,7 +16,15 @@ from api.qos import QoSClass
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
 from koordlet.strategies.cpupick import pick_cpus
 from koordlet.strategies.cpuquota import format_quota, quota_of
-from koordlet.strategies.eviction_order import by_eviction_order
+from koordlet.strategies.eviction_order import RecentEvictions, by_eviction_order
+from koordlet.strategies.pool_isolation import (
+    ForcedPreemption,
+    Isolation,
+    PoolMemory,
+    forced_goal,
+    isolation,
+    memory_goals,
+)
 from koordlet.strategies.pool_rebalance import CpuPool, rebalance
 from koordlet.strategies.strategy import BEST_EFFORT, SENSITIVE, Strategy, StrategySettings
 from koordlet.strategies.throttling import Caps, CpuThrottle, capped
@@ -25,14 +33,18 @@ from koordlet.strategies.view import CpuThread, Group, GroupKind, NodeView
 HOURS = 24
 EARLY_SECONDS = 300
 """Time before an hour from which its predicted peak counts."""
+COOLDOWN_SECONDS = 4.0
+"""Least time between two evictions."""
 Percent = Annotated[int, Meta(ge=1, le=100)]
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+"""It becomes the name of a resource group."""
 Band = Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"]
 
 
-class PoolSettings(StrategySettings, frozen=True):
+class PoolSettings(Isolation, frozen=True, kw_only=True):
     """One pool."""
 
-    name: str
+    name: Name
     low_percent: Percent
     """Load below which the pool releases CPUs."""
     high_percent: Percent
@@ -40,6 +52,10 @@ class PoolSettings(StrategySettings, frozen=True):
     bands: tuple[Band, ...] = msgspec.field(default=(), name="priorityClasses")
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels of its members besides those of its bands: a pod with all of them is in this pool whatever its band."""
+    workloads: tuple[str, ...] | None = None
+    """Members besides, as `Kind/namespace/name`; the manager lists them for pools with a grade."""
+    memory: PoolMemory | None = None
+    """Without it no pod is evicted for the memory of its pool."""
     least_cpus: Annotated[int, Meta(ge=1, le=1024)] = 1
     """CPUs that it keeps while it has pods."""
     peak_millicores: tuple[Annotated[int, Meta(ge=0, le=10_000_000)], ...] = ()
@@ -51,8 +67,13 @@ class PoolSettings(StrategySettings, frozen=True):
             raise ValueError(f"pool {self.name}: lowPercent {self.low_percent} must be below {self.high_percent}")
         if len(self.peak_millicores) not in (0, HOURS):
             raise ValueError(f"pool {self.name}: peakMillicores has {len(self.peak_millicores)} values, not {HOURS}")
-        if not self.bands and not self.labels:
+        if not self.bands and not self.labels and self.workloads is None:
             raise ValueError(f"pool {self.name} has no members; give priorityClasses or labels")
+
+    def holds(self, pod: Group) -> bool:
+        """Return whether a pod is its member whatever its band."""
+        labelled = bool(self.labels) and all(pod.labels.get(key) == value for key, value in self.labels.items())
+        return labelled or (bool(pod.workload) and pod.workload in (self.workloads or ()))
 
     def peak_cpus(self, wall_seconds: float) -> int:
         """Return the CPUs that the predicted peak loads to the upper bound, of this hour or the one that is near."""
@@ -85,26 +106,36 @@ class ResourcePoolsSettings(StrategySettings, frozen=True):
     """Time that a load must be below its band before the pool releases CPUs; it takes CPUs at once."""
     degrade: Degrade | None = None
     """Without it no pod is throttled."""
+    forced_preemption: ForcedPreemption | None = None
+    """Without it lower pools keep what is predicted of them, and no pod is evicted for a higher pool."""
 
     def __post_init__(self) -> None:
         bands = [band for pool in self.pools for band in pool.bands]
         if len(self.pools) < 2 or len(set(bands)) < len(bands):
             raise ValueError("pools: at least two, and each priority class in one of them; correct the list")
+        shares = sum(pool.memory.share_percent for pool in self.pools if pool.memory is not None)
+        if len({pool.name for pool in self.pools}) < len(self.pools) or shares > 100:
+            raise ValueError(f"pools: names must differ, and shares of memory sum up to {shares}, at most 100")
 
 
 class ResourcePools(Strategy[ResourcePoolsSettings]):
     """CPUs of pods and their containers by pool, and quotas of degraded pods; each pool keeps its CPUs between
-    ticks.
+    ticks. Where a pool has them: disk, cache, network and OOM settings of its pods, and evictions for its memory.
 
-    Reads: CPU usage and limits of pods
-    Intents: `cpuset.cpus`, `cpu.max` of degraded pods
+    Reads: CPU usage, limits and memory of pods
+    Intents: `cpuset.cpus`, `cpu.max` of degraded pods, per pool `io.*`, resctrl, traffic classes, `oom_score_adj`,
+        evictions
     Default: off; 30–50, 45–60, 50–80 %
     Source: LAR (Meituan)
     """
 
     section: ClassVar[str] = "extensions.resourcePools"
     settings_type = ResourcePoolsSettings
-    example: ClassVar[Mapping[str, Any]] = {"enable": True}
+    example: ClassVar[Mapping[str, Any]] = {
+        "enable": True,
+        "forcedPreemption": {"memoryPercent": 2, "memoryLowerPercent": 1},
+    }
+    repeats: ClassVar[bool] = True
 
     def __init__(
         self, settings: ResourcePoolsSettings | None = None, features: Mapping[str, bool] | None = None
@@ -115,6 +146,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         self._next_step = 0.0
         self._used: dict[str, float] = {}
         self._low_since: dict[int, float] = {}
+        self._evictions = RecentEvictions(COOLDOWN_SECONDS)
 
     @property
     def limited_classes(self) -> frozenset[QoSClass]:
@@ -136,13 +168,53 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             return []
         self._used = {pod.path: self._usage(pod) for pods in members for pod in pods}
         self._adopt(cpus)
-        floors = self._floors(members, len(cpus) - least, view.time_seconds)
+        floors = self._forced(members, self._floors(members, len(cpus) - least, view.time_seconds))
         pools = [self._pool(rank, pods, len(cpus), floors[rank]) for rank, pods in enumerate(members)]
         self._move(rebalance([self._damped(rank, pool, now) for rank, pool in enumerate(pools)]), cpus)
         intents = [
             intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)
         ]
-        return [*intents, *self._degraded(view, self.settings.degrade, members, now)]
+        return [
+            *intents,
+            *self._isolated(view, members),
+            *self._degraded(view, self.settings.degrade, members, now),
+            *self._evicted(view, members, now),
+        ]
+
+    def _forced(self, members: Sequence[Sequence[Group]], floors: list[int]) -> list[int]:
+        """Return the floors without what is predicted of the pools below one that is overloaded."""
+        forced = self.settings.forced_preemption
+        if forced is None:
+            return floors
+        for rank, (owned, pods) in enumerate(zip(self._owned, members, strict=True)):
+            if pods and sum(self._used[pod.path] for pod in pods) > len(owned) * 10 * forced.load_percent:
+                lower = zip(self.settings.pools[rank + 1 :], floors[rank + 1 :], strict=True)
+                return [*floors[: rank + 1], *(min(pool.least_cpus, floor) for pool, floor in lower)]
+        return floors
+
+    def _isolated(self, view: NodeView, members: Sequence[Sequence[Group]]) -> Iterator[Intent]:
+        for pool, pods in zip(self.settings.pools, members, strict=True):
+            for each in isolation(view, pool.name, pool, pods, self.problems):
+                reason = f"pool {pool.name} has settings of its own"
+                yield self.set_knob(each.target, each.knob, each.value, reason, each.strength)
+
+    def _evicted(self, view: NodeView, members: Sequence[Sequence[Group]], now: float) -> Iterator[Intent]:
+        """Return evictions for one reason at a time: that of the node as a whole first."""
+        pools, forced = self.settings.pools, self.settings.forced_preemption
+        goals = list(memory_goals(view, [(pool.name, pool.memory) for pool in pools], members))
+        first = None if forced is None else forced_goal(view, forced, [pool.name for pool in pools], members)
+        if self._evictions.cooling(now):
+            return
+        for goal in goals if first is None else [first, *goals]:
+            own = frozenset(pod.path for pod in goal.candidates)
+
+            def used(pod: Group, own: frozenset[str] = own) -> int:
+                return (pod.memory_bytes or 0) if pod.path in own else 0
+
+            chosen = self._evictions.choose(view, [goal], used, now)
+            yield from (self.evict(pod.path, goal.reason) for pod, _ in chosen)
+            if chosen:
+                return
 
     def _degraded(
         self, view: NodeView, degrade: Degrade | None, members: Sequence[Sequence[Group]], now: float
@@ -186,7 +258,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         for pod in view.pods:
             if not pod.active or pod.protected or pod.own_cpus:
                 continue
-            ranks = [rank for rank, pool in enumerate(self.settings.pools) if _labelled(pod, pool)]
+            ranks = [rank for rank, pool in enumerate(self.settings.pools) if pool.holds(pod)]
             ranks += [rank for rank, pool in enumerate(self.settings.pools) if str(pod.band) in pool.bands]
             if ranks:
                 found[ranks[0]].append(pod)
@@ -243,7 +315,3 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
             groups = [group for group in groups if group.kind is GroupKind.CONTAINER]
         text = format_cpuset(self._owned[rank])
         return [self.set_knob(group.path, Knob.CPUSET_CPUS, text, reason, Strength.HARD) for group in groups]
-
-
-def _labelled(pod: Group, pool: PoolSettings) -> bool:
-    return bool(pool.labels) and all(pod.labels.get(key) == value for key, value in pool.labels.items())

@@ -4,7 +4,8 @@ import pytest
 
 from api.intents import Knob
 from api.qos import QoSClass
-from koordlet.strategies.plugins.network_qos import NetworkQos, NetworkQosSettings, bytes_per_second
+from koordlet.strategies.network_rates import bytes_per_second
+from koordlet.strategies.plugins.network_qos import NetworkQos, NetworkQosSettings
 from koordlet.strategies.settings import settings_of
 from tests.koordlet.strategies.views import BEST_EFFORT, ROOT, app, node, pod, settings, view
 

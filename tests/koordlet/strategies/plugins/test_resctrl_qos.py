@@ -7,16 +7,8 @@ from hypothesis import strategies as st
 from api.intents import Knob
 from api.qos import QoSClass
 from api.settings import SettingsError
-from koordlet.strategies.plugins.resctrl_qos import (
-    Domains,
-    ResctrlBlock,
-    ResctrlClass,
-    ResctrlQos,
-    ResctrlQosSettings,
-    bandwidth,
-    cache_mask,
-    schemata,
-)
+from koordlet.strategies.plugins.resctrl_qos import ResctrlClass, ResctrlQos, ResctrlQosSettings
+from koordlet.strategies.resctrl_masks import Domains, ResctrlBlock, bandwidth, cache_mask, schemata
 from koordlet.strategies.settings import settings_of
 from koordlet.strategies.view import CacheControl
 from tests.koordlet.strategies.views import container, node, pod, settings, view

@@ -6,20 +6,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.cpuset import parse_cpuset
-from api.intents import Knob
+from api.intents import Evict, Knob
 from api.qos import QoSClass
 from api.settings import SettingsError
+from koordlet.strategies.disk_limits import BlkioBlock, BlkioDevice, Block
+from koordlet.strategies.network_rates import PodNetwork
 from koordlet.strategies.plugins.resource_pools import (
+    COOLDOWN_SECONDS,
     HOURS,
     Degrade,
     PoolSettings,
     ResourcePools,
     ResourcePoolsSettings,
 )
+from koordlet.strategies.pool_isolation import ForcedPreemption, PoolMemory
+from koordlet.strategies.resctrl_masks import ResctrlBlock
 from koordlet.strategies.settings import settings_of
-from koordlet.strategies.view import Group
+from koordlet.strategies.view import CacheControl, Group
 from tests.koordlet.strategies.views import container, machine, node, pod, settings, view
 
+NONE: dict[str, Any] = dict.fromkeys(("workloads", "memory", "blkioQOS", "resctrlQOS", "networkQOS", "oomScoreAdj"))
 DEFAULTS = {
     "gates": {},
     "settings": {
@@ -33,6 +39,7 @@ DEFAULTS = {
                 "leastCpus": 1,
                 "labels": {},
                 "peakMillicores": [],
+                **NONE,
             },
             {
                 "name": "ordinary",
@@ -42,6 +49,7 @@ DEFAULTS = {
                 "leastCpus": 1,
                 "labels": {},
                 "peakMillicores": [],
+                **NONE,
             },
             {
                 "name": "offline",
@@ -51,10 +59,12 @@ DEFAULTS = {
                 "leastCpus": 1,
                 "labels": {},
                 "peakMillicores": [],
+                **NONE,
             },
         ],
         "releaseSeconds": 30,
         "degrade": None,
+        "forcedPreemption": None,
     },
 }
 
@@ -283,5 +293,144 @@ def test_labels_choose_a_pool_before_bands_do() -> None:
 def test_pools_that_cannot_be_held_are_refused(pool: dict[str, Any], problem: str) -> None:
     stated = {"name": "p", "priorityClasses": ["koord-prod"], "lowPercent": 10, "highPercent": 20, **pool}
     document = {"extensions": {"resourcePools": {"enable": True, "pools": [stated, stated]}}}
+    with pytest.raises(SettingsError, match=problem):
+        settings_of(ResourcePoolsSettings, ResourcePools.section, document, "file")
+
+
+GIB = 1 << 30
+
+
+def pools(*first: Any, **more: Any) -> ResourcePools:
+    return ResourcePools(ResourcePoolsSettings(enable=True, release_seconds=0, pools=(*first, *ON.pools[1:]), **more))
+
+
+def critical(**more: Any) -> PoolSettings:
+    return PoolSettings(name="critical", bands=("koord-prod",), low_percent=30, high_percent=50, **more)
+
+
+def test_workloads_that_the_manager_lists_are_members() -> None:
+    strategy = pools(critical(workloads=("Deployment/a/web",), least_cpus=6))
+    assert sizes(strategy, replace(mid(0.1), workload="Deployment/a/web"), BE) == [6, 14]
+    assert sizes(strategy, replace(mid(0.1), workload="Deployment/a/other"), BE)[0] < 6
+
+
+def test_each_pool_has_disk_cache_network_and_oom_settings_of_its_own() -> None:
+    block = BlkioBlock(
+        enable=True, blocks=(Block(name="vda", io_cfg=BlkioDevice(read_bps=1000, io_weight_percent=40)),)
+    )
+    strategy = pools(
+        critical(
+            blkio_qos=block,
+            resctrl_qos=ResctrlBlock(enable=True, start_percent=50),
+            network_qos=PodNetwork(egress_limit="80M", ingress_limit="8M"),
+            oom_score_adj=-500,
+        )
+    )
+    one = prod(1)
+    host = node(machine(cores=10), disks={"vda": "8:0"}, cache=CacheControl(mask=0xFF))
+    wanted = settings(strategy.decide(view(one, container(one), BE, container(BE), on=host), 0.0))
+    del wanted[one.path, Knob.CPUSET_CPUS], wanted[f"{one.path}/main", Knob.CPUSET_CPUS]
+    assert {key: value for key, value in wanted.items() if not key[0].startswith(BE.path)} == {
+        (one.path, Knob.IO_MAX): "8:0 rbps=1000 wbps=max riops=max wiops=max",
+        (one.path, Knob.IO_WEIGHT): "8:0 40",
+        ("koordlet-pool-critical", Knob.RESCTRL_SCHEMATA): "L3:0=f0",
+        (f"{one.path}/main", Knob.RESCTRL_GROUP): "koordlet-pool-critical",
+        (one.path, Knob.NET_CLASS): "rate=10000000 ceil=10000000 prio=2",
+        (one.path, Knob.NET_INGRESS): "1000000",
+        (f"{one.path}/main", Knob.OOM_SCORE_ADJ): "-500",
+    }
+    assert {knob for path, knob in wanted if path.startswith(BE.path)} == {Knob.CPUSET_CPUS}
+
+
+def test_settings_that_the_node_cannot_follow_are_told_and_protected_pods_have_none() -> None:
+    block = BlkioBlock(enable=True, blocks=(Block(name="gone"),))
+    strategy = pools(critical(blkio_qos=block, network_qos=PodNetwork(egress_limit="x"), labels={"a": "b"}))
+    guarded = pod("guarded", QoSClass.LSR, priority=9500, labels={"a": "b"}, cores=1)
+    wanted = settings(strategy.decide(view(prod(1), guarded, BE, on=NODE), 0.0))
+    assert {knob for _, knob in wanted} == {Knob.CPUSET_CPUS}
+    assert all(guarded.path not in path for path, _ in wanted)
+    assert set(strategy.problems) == {"gone", "critical"}
+
+
+def evicted(strategy: ResourcePools, *groups: Group, **more: Any) -> list[str]:
+    """Names of the pods evicted once the start of the agent is over."""
+    strategy.decide(view(*groups, on=NODE, **more), 0.0)
+    asked = strategy.decide(view(*groups, on=NODE, **more), COOLDOWN_SECONDS)
+    return [each.target.rpartition("/")[2] for each in asked if isinstance(each, Evict)]
+
+
+def sized(name: str, qos: QoSClass, gib: float, priority: int) -> Group:
+    return pod(name, qos, priority=priority, cores=1, memory_bytes=int(gib * GIB))
+
+
+def test_a_pool_above_its_share_evicts_its_own_least_important_and_biggest() -> None:
+    whole = NODE.memory_bytes / GIB
+    strategy = pools(critical(memory=PoolMemory(share_percent=50)))
+    web = [
+        sized("small", QoSClass.LS, whole * 0.05, 9100),
+        sized("big", QoSClass.LS, whole * 0.2, 9100),
+        sized("dear", QoSClass.LS, whole * 0.23, 9500),
+    ]
+    other = sized("batch", QoSClass.BE, whole * 0.4, 5500)
+    assert [name[-3:] for name in evicted(strategy, *web, other)] == ["big"]
+    strategy = pools(critical(memory=PoolMemory(share_percent=50)))
+    assert evicted(strategy, *web[:2], other) == [], "below its share"
+
+
+def test_pods_of_lower_pools_make_room_when_the_node_is_full_and_the_lowest_goes_first() -> None:
+    whole = NODE.memory_bytes / GIB
+    groups = [
+        sized("web", QoSClass.LS, whole * 0.5, 9500),
+        sized("mid", QoSClass.LS, whole * 0.3, 7500),
+        sized("be1", QoSClass.BE, whole * 0.1, 5500),
+        sized("be2", QoSClass.BE, whole * 0.05, 5400),
+    ]
+    used = int(0.96 * NODE.memory_bytes)
+    assert evicted(pools(critical()), *groups, memory_bytes=used) == []
+    forced = {"forced_preemption": ForcedPreemption()}
+    assert [name[-3:] for name in evicted(pools(critical(), **forced), *groups, memory_bytes=used)] == ["be2", "be1"]
+    assert evicted(pools(critical(), **forced), *groups, memory_bytes=int(0.9 * NODE.memory_bytes)) == []
+    assert evicted(pools(critical(), **forced), groups[2], memory_bytes=used) == [], "nobody above it has need"
+
+
+def test_evictions_are_apart_and_policies_of_pods_hold() -> None:
+    whole = NODE.memory_bytes / GIB
+    policy = {"annotations": {"koordinator.sh/eviction-policy": '["MemoryEvict"]'}}
+    kept = replace(sized("kept", QoSClass.BE, whole * 0.2, 5000), **policy)
+    gone = sized("gone", QoSClass.BE, whole * 0.02, 5500)
+    strategy = pools(critical(), forced_preemption=ForcedPreemption())
+    seen = view(prod(1), kept, gone, on=NODE, memory_bytes=int(0.99 * NODE.memory_bytes))
+    found = [[each for each in strategy.decide(seen, now) if isinstance(each, Evict)] for now in (0.0, 3.9, 4.0, 5.0)]
+    assert [len(each) for each in found] == [0, 0, 1, 0]
+    assert found[2][0].target == gone.path
+
+
+def test_an_overloaded_pool_takes_what_is_predicted_of_lower_ones() -> None:
+    peaks = (10_000,) * HOURS
+    batch = PoolSettings(name="offline", bands=("koord-batch",), low_percent=50, high_percent=80, peak_millicores=peaks)
+    both = (critical(), batch)
+    plain = ResourcePools(ResourcePoolsSettings(enable=True, release_seconds=0, pools=both))
+    forced = ResourcePools(
+        ResourcePoolsSettings(enable=True, release_seconds=0, pools=both, forced_preemption=ForcedPreemption())
+    )
+    for strategy, expected in ((plain, [7, 13]), (forced, [19, 1])):
+        assert sizes(strategy, prod(3), BE) == [6, 14]
+        assert sizes(strategy, prod(9.5), BE) == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        pytest.param({"name": "Odd/Name"}, "regex", id="name"),
+        pytest.param({"memory": {"sharePercent": 60}}, "sum up to 120", id="shares"),
+        pytest.param({"memory": {"sharePercent": 6, "evictPercent": 90}}, "must be below", id="levels"),
+        pytest.param({"oomScoreAdj": 1001}, "<= 1000", id="score"),
+    ],
+)
+def test_settings_of_pools_that_contradict_each_other_are_refused(more: dict[str, Any], problem: str) -> None:
+    stated = [{"name": name, "labels": {"a": name}, "lowPercent": 10, "highPercent": 20, **more} for name in ("p", "q")]
+    if "memory" in more:
+        stated[1]["name"] = "q"
+    document = {"extensions": {"resourcePools": {"enable": True, "pools": stated}}}
     with pytest.raises(SettingsError, match=problem):
         settings_of(ResourcePoolsSettings, ResourcePools.section, document, "file")
