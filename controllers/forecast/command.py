@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from controllers.forecast.backtest import OURS, Score, scores
+from controllers.forecast.backtest import OURS, Score, day_scores, scores
 from controllers.forecast.traces import Trace, TraceError, generated, machine_usage, node_metrics, plain_series
 
 USAGE_ERROR = 2
@@ -20,6 +20,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--node-metrics", "metrics", type=_FILE, multiple=True, help="Recorded NodeMetrics, one JSON a line.")
 @click.option("--series", type=_FILE, multiple=True, help="A series, lines of ts,value; all make one trace.")
 @click.option("--warm-up", type=click.IntRange(2), default=72, show_default=True, help="Hours that are not judged.")
+@click.option("--day-ahead", is_flag=True, help="What is said at the start of a day about all of its hours, for pools.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
 def backtest(
     seeds: tuple[int, ...],
@@ -27,6 +28,7 @@ def backtest(
     metrics: tuple[Path, ...],
     series: tuple[Path, ...],
     warm_up: int,
+    day_ahead: bool,
     output: str,
 ) -> None:
     """Compare predictors of the next hour's peak on past usage (docs/forecast.md).
@@ -36,6 +38,7 @@ def backtest(
 
     \b
     koord-manager backtest
+    koord-manager backtest --day-ahead
     koord-manager backtest --machine-usage machine_usage.csv --node-metrics recorded.jsonl
     """
     readers: list[Callable[[], Trace]] = [lambda seed=seed: generated(seed=seed) for seed in seeds]  # type: ignore[misc]
@@ -53,7 +56,8 @@ def backtest(
                 sys.exit(USAGE_ERROR)
             series_count, hours = trace.samples.shape[:2]
             name = f"{trace.name}: {series_count} series, {hours} hours"
-            found[name] = scores(trace.samples, trace.first_hour, warm_up)
+            judge = day_scores if day_ahead else scores
+            found[name] = judge(trace.samples, trace.first_hour, warm_up)
     if output == "json":
         click.echo(msgspec.json.encode(found))
         return

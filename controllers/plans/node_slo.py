@@ -1,26 +1,33 @@
 """One NodeSLO for each node: thresholds, classes, bursts, system settings, host applications and extensions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
 from api.crds import NodeSLO
 from api.kube.resources import QuantityError, parse_quantity
+from api.kube.times import epoch_seconds, rfc3339
 from cluster.events import Event
 from cluster.resources import Key, Resource
-from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, Node
+from controllers.capacity.pool_peaks import POOLS, PoolOutlook, PoolPeaks, is_young
+from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO, Node
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import AnyProjection, View
 from controllers.runtime.writes import Write, Writes, create, delete, kind_name, patch, reference
 from controllers.slo.config import CPU_BURST, HOST_APPLICATIONS, QOS, SYSTEM, THRESHOLD, SloConfig
 from controllers.slo.difference import difference
 from controllers.slo.layers import Plain
+from controllers.slo.pools import KEPT_SECONDS, with_outlook
 from controllers.slo.table import SloConfigs, config_of, fault_events
 
 ANNOTATION_NETWORK_BANDWIDTH = "node.koordinator.sh/network-bandwidth"
 ANNOTATION_EXTENSIONS = "slo.koordinator.sh/managed-extensions"
 """Names of the extensions in a NodeSLO that came from the ConfigMap; others have another author and stay."""
+
+ANNOTATION_PEAKS_TIME = "slo.koordinator.sh/pool-peaks-time"
+"""When the predicted peaks in a NodeSLO were last confirmed."""
+CONFIRM_SECONDS = 86_400.0
 
 FIELDS = {
     THRESHOLD: "resourceUsedThresholdWithBE",
@@ -31,11 +38,24 @@ FIELDS = {
 """Field of the spec by part of the ConfigMap."""
 
 
-class NodeSLOs(Controller[ControllerSettings]):
+class NodeSloSettings(ControllerSettings, frozen=True, kw_only=True):
+    """Table `[controllers.node_slo]`."""
+
+    pool_outlook: bool = False
+    """State in extension resourcePools what its pools are predicted to use in each hour of the day, and the workloads
+    of pools that have a grade (docs/manager.md)."""
+
+
+class NodeSLOs(Controller[NodeSloSettings]):
     """Creates, updates and deletes NodeSLOs with their nodes."""
 
+    settings_type = NodeSloSettings
     watches: ClassVar[tuple[Resource[Any], ...]] = (NODE, NODE_SLO)
-    projections: ClassVar[tuple[type[AnyProjection], ...]] = (SloConfigs,)
+
+    @property
+    def projections(self) -> tuple[type[AnyProjection], ...]:  # type: ignore[override]
+        """Configurations, and outlooks where they are asked for: these cost memory for each pool."""
+        return (SloConfigs, PoolPeaks) if self.settings.pool_outlook else (SloConfigs,)
 
     def plan(self, view: View, now: float) -> Writes:
         """Return the NodeSLOs that are missing, differ or have no node."""
@@ -43,18 +63,23 @@ class NodeSLOs(Controller[ControllerSettings]):
         nodes, slos = view.objects(NODE), view.objects(NODE_SLO)
         writes: list[Write] = []
         warnings = fault_events(config, self.config_map)
-        keys = sorted(nodes.keys() | slos.keys()) if view.touched(CONFIG_MAP) else view.due(NODE, NODE_SLO)
+        due = (NODE, NODE_SLO, NODE_METRIC) if self.settings.pool_outlook else (NODE, NODE_SLO)
+        keys = sorted(nodes.keys() | slos.keys()) if view.touched(CONFIG_MAP) else view.due(*due)
+        outlooks = self._outlooks(view)
         for key in keys:
             node, slo = nodes.get(key), slos.get(key)
             if node is not None:
-                writes += _kept(config, node, slo)
+                writes += _kept(config, node, slo, outlooks.get(key.name) if outlooks is not None else None, now)
                 warnings += _bandwidth_fault(node)
             elif slo is not None:
                 writes.append(delete(NODE_SLO, slo, f"node {key.name} is gone"))
         return Writes(writes, warnings)
 
+    def _outlooks(self, view: View) -> Mapping[str, PoolOutlook] | None:
+        return view.of(PoolPeaks) if self.settings.pool_outlook else None
+
     def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:
-        """Return the layer that each part of a NodeSLO comes from."""
+        """Return the layer that each part of a NodeSLO comes from, and what is predicted of its pools."""
         node = view.objects(NODE).get(Key("", key.name))
         if kind not in (kind_name(NODE_SLO), kind_name(NODE)) or node is None:
             return ()
@@ -73,11 +98,32 @@ class NodeSLOs(Controller[ControllerSettings]):
             index = layers.entry_for(labels)
             text = msgspec.json.encode(layers.strategy(index)).decode()
             lines.append(f"extensions.{name}: {text}, from {layers.source(index)}")
-        return lines
+        outlook = (self._outlooks(view) or {}).get(key.name)
+        return lines if outlook is None else [*lines, *_pool_lines(outlook, view.objects(NODE_SLO).get(key))]
 
 
-def wanted_spec(config: SloConfig, node: Node, current: Mapping[str, Any], managed: Sequence[str]) -> Plain:
-    """Return the spec that a node is to have, over its `current` one; `managed` names extensions written before."""
+def _pool_lines(outlook: PoolOutlook, slo: NodeSLO | None) -> Iterator[str]:
+    stated = slo.metadata.annotations.get(ANNOTATION_PEAKS_TIME, "never") if slo is not None else "never"
+    for pool, hours in outlook.hours.items():
+        said = "too young to predict" if is_young(outlook, pool) else f"{outlook.peaks.get(pool)} millicores by hour"
+        yield f"pool {pool}: {hours} hours learned, {said}; the NodeSLO's were confirmed {stated}"
+    for pool, workloads in outlook.workloads.items():
+        yield f"pool {pool}: by their profiles it has {', '.join(workloads) or 'no workloads'}"
+
+
+def wanted_spec(
+    config: SloConfig,
+    node: Node,
+    current: Mapping[str, Any],
+    managed: Sequence[str],
+    outlook: PoolOutlook | None = None,
+    *,
+    keep_peaks: bool = False,
+) -> Plain:
+    """Return the spec that a node is to have, over its `current` one; `managed` names extensions written before.
+
+    Peaks in the current one stay with `keep_peaks` until there are others.
+    """
     labels, spec = node.metadata.labels, dict(current)
     for part, field in FIELDS.items():
         layers = config.layers(part)
@@ -96,29 +142,46 @@ def wanted_spec(config: SloConfig, node: Node, current: Mapping[str, Any], manag
     if config.extensions is not None:
         foreign = {name: value for name, value in (spec.pop("extensions", None) or {}).items() if name not in managed}
         ours = {name: layers.strategy(layers.entry_for(labels)) for name, layers in config.extensions.items()}
+        if outlook is not None and POOLS in ours:
+            before = (current.get("extensions") or {}).get(POOLS) if POOLS in managed else None
+            ours[POOLS] = with_outlook(ours[POOLS], before, outlook.peaks, outlook.workloads, keep=keep_peaks)
         if foreign or ours:
             spec["extensions"] = {**foreign, **ours}
     return spec
 
 
-def _kept(config: SloConfig, node: Node, slo: NodeSLO | None) -> list[Write]:
+def _kept(
+    config: SloConfig, node: Node, slo: NodeSLO | None, outlook: PoolOutlook | None = None, now: float = 0.0
+) -> list[Write]:
     names = ",".join(sorted(config.extensions or {}))
+    time = rfc3339(now) if outlook is not None and outlook.peaks else None
     if slo is None:
         metadata: Plain = {"name": node.name}
-        if names:
-            metadata["annotations"] = {ANNOTATION_EXTENSIONS: names}
-        spec = _known(wanted_spec(config, node, {}, ()))
+        annotations = {ANNOTATION_EXTENSIONS: names or None, ANNOTATION_PEAKS_TIME: time}
+        if any(annotations.values()):
+            metadata["annotations"] = {key: text for key, text in annotations.items() if text}
+        spec = _known(wanted_spec(config, node, {}, (), outlook))
         obj = {"metadata": metadata, "spec": spec}
         return [create(NODE_SLO, obj, "the node has none")]
     current: Plain = msgspec.to_builtins(slo.spec)
     before = slo.metadata.annotations.get(ANNOTATION_EXTENSIONS, "")
-    wanted = _known(wanted_spec(config, node, current, before.split(",")))
+    confirmed = epoch_seconds(slo.metadata.annotations.get(ANNOTATION_PEAKS_TIME))
+    # Ahead of the own clock by more than a day, it is a clock that is wrong.
+    keeps = confirmed is not None and outlook is not None and -CONFIRM_SECONDS <= now - confirmed < KEPT_SECONDS
+    wanted = _known(wanted_spec(config, node, current, before.split(","), outlook, keep_peaks=keeps))
     body: Plain = {}
     # Both sides as the struct writes them: a field that has its default is left out, and no difference.
     if wanted != current:
         body["spec"] = difference(current, wanted)
+    changed: Plain = {}
     if config.extensions is not None and names != before:
-        body["metadata"] = {"annotations": {ANNOTATION_EXTENSIONS: names or None}}
+        changed[ANNOTATION_EXTENSIONS] = names or None
+    if time is not None and (confirmed is None or abs(now - confirmed) >= CONFIRM_SECONDS):
+        changed[ANNOTATION_PEAKS_TIME] = time
+    elif confirmed is not None and time is None and not keeps:
+        changed[ANNOTATION_PEAKS_TIME] = None
+    if changed:
+        body["metadata"] = {"annotations": changed}
     if not body:
         return []
     return [patch(NODE_SLO, slo, body, f"the configuration says otherwise: {', '.join(body.get('spec', body))}")]
