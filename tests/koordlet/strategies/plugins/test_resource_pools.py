@@ -414,7 +414,7 @@ def test_an_overloaded_pool_takes_what_is_predicted_of_lower_ones() -> None:
         ResourcePoolsSettings(enable=True, release_seconds=0, pools=both, forced_preemption=ForcedPreemption())
     )
     for strategy, expected in ((plain, [7, 13]), (forced, [19, 1])):
-        assert sizes(strategy, prod(3), BE) == [6, 14]
+        assert sizes(strategy, prod(3), BE) == [7, 13]
         assert sizes(strategy, prod(9.5), BE) == expected
 
 
