@@ -187,7 +187,8 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         if forced is None:
             return floors
         for rank, (owned, pods) in enumerate(zip(self._owned, members, strict=True)):
-            if pods and sum(self._used[pod.path] for pod in pods) > len(owned) * 10 * forced.load_percent:
+            # One that has no CPUs yet is not overloaded: it is about to get some.
+            if owned and sum(self._used[pod.path] for pod in pods) > len(owned) * 10 * forced.load_percent:
                 lower = zip(self.settings.pools[rank + 1 :], floors[rank + 1 :], strict=True)
                 return [*floors[: rank + 1], *(min(pool.least_cpus, floor) for pool, floor in lower)]
         return floors
