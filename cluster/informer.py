@@ -85,6 +85,8 @@ class Informer(Generic[T]):
         self._lock = threading.RLock()
         self._synced = threading.Event()
         self._stopping = threading.Event()
+        self._hurry = threading.Event()
+        """Ends the present wait after a failure."""
         self._watch: Watch[T] | None = None
         self._seen_version = ""
         self._trouble: type[errors.ClusterError] | None = None
@@ -117,11 +119,16 @@ class Informer(Generic[T]):
     def stop(self, timeout_seconds: float = 10.0) -> None:
         """End the thread; the copy stays readable."""
         self._stopping.set()
+        self._hurry.set()
         watch = self._watch
         if watch is not None:
             watch.stop()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
+
+    def hurry(self) -> None:
+        """End the wait after a failure: the server is known to answer again."""
+        self._hurry.set()
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait until the first list is in and delivered to subscribers; False when that takes longer.
@@ -177,7 +184,8 @@ class Informer(Generic[T]):
                 log.exception("watch of %s", self.resource.plural)
                 failures, version = failures + 1, ""
             if failures:
-                self._stopping.wait(self._settings.backoff.delay_seconds(failures - 1, self._random))
+                self._hurry.wait(self._settings.backoff.delay_seconds(failures - 1, self._random))
+            self._hurry.clear()
 
     def _after_failure(self, error: errors.ClusterError, failures: int, version: str, before: float) -> tuple[int, str]:
         self.counters.failures += 1

@@ -256,6 +256,9 @@ class Loop:
                 log.warning("not placing yet, what was given could not be read: %s", error)
                 self._next_lead = self._clock() + RETRY_LEAD_SECONDS
                 return False
+            for informer in self._informers.values():
+                # After an outage watches wait for half a minute; until then no new pod is known, nor that one ended.
+                informer.hurry()
             self.engine.leads()
             log.info("leading")
         elif self._was_leading and not leads:

@@ -303,6 +303,16 @@ def _lines(caplog: pytest.LogCaptureFixture, plural: str) -> list[tuple[str, str
     return [(each.levelname, each.getMessage()) for each in about if each.levelno > logging.DEBUG]
 
 
+def test_a_wait_after_failures_ends_when_the_server_is_known_to_answer(twin: Twin) -> None:
+    twin.faults.add(Fault(FaultType.ERROR, frozenset({"list"}), status=503))
+    patient = InformerSettings(backoff=Backoff(600.0, 600.0))
+    with twin.client(IMPATIENT) as client, Informer(client, PODS, settings=patient) as informer:
+        wait_for(lambda: informer.counters.failures)
+        twin.faults.clear()
+        informer.hurry()
+        assert informer.wait_synced(30.0)
+
+
 def test_an_outage_is_logged_when_it_begins_and_when_it_ends(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "cluster.informer")
     with twin.client(IMPATIENT) as client, Informer(client, CONFIG_MAPS, settings=brisk()) as informer:
