@@ -1,0 +1,1 @@
+"""Rates and costs of the scheduler (`python -m bench.schedule --help`)."""
