@@ -1,8 +1,9 @@
-"""Rate of placements, with load and interference awareness on: `python -m bench.schedule {inprocess,live}`.
+"""Rate of placements, with load and interference awareness on: `python -m bench.schedule COMMAND`.
 
 `inprocess` measures decisions of one engine on one core, bindings answered at once. `live` starts an API server (the
 in-process twin in a process of its own) or takes the one that --kubeconfig names, fills it with nodes, starts
-`koord-scheduler run` and measures what a watch shows; with --stock in turn with the stock scheduler.
+`koord-scheduler run` and measures what a watch shows; with --stock in turn with the stock scheduler. `scale` measures
+the CPU time of each step of the scheduling thread in a large cluster, and its memory; `claims` attempts with volumes.
 """
 
 import json
@@ -15,6 +16,7 @@ import click
 
 from bench.schedule.decisions import measure
 from bench.schedule.live import live, own_column, stock_column, twin_process
+from bench.schedule.scale import claims, printed, scale
 from bench.schedule.scene import Scene
 from cluster import Client, ClientSettings, connect, plain_endpoint
 
@@ -38,6 +40,25 @@ def main(ctx: click.Context, nodes: int, pods: int, workloads: int, burst: int, 
 def inprocess(scene: Scene) -> None:
     """Decisions of one engine on one core."""
     print(json.dumps(asdict(measure(scene)), indent=2))
+
+
+@main.command(name="scale")
+@click.option("--running", default=30_000, show_default=True, help="Pods that run from the start.")
+@click.option("--arrivals", default=400, show_default=True, help="Pods that come each second; as many end.")
+@click.option("--seconds", default=30, show_default=True)
+@click.pass_obj
+def run_scale(scene: Scene, running: int, arrivals: int, seconds: int) -> None:
+    """Steps of the scheduling thread in a large cluster, and its memory."""
+    print(printed(scale(scene, running, arrivals, seconds)))
+
+
+@main.command(name="claims")
+@click.option("--volumes", default=5000, show_default=True, help="Free volumes, each on one node.")
+@click.option("--attempts", default=500, show_default=True)
+@click.pass_obj
+def run_claims(scene: Scene, volumes: int, attempts: int) -> None:
+    """Attempts of pods with a claim that waits for its first consumer."""
+    print(printed(claims(scene, volumes, attempts)))
 
 
 @main.command(name="live")
