@@ -8,7 +8,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 root=${DESTDIR:-}
 venv=${VENV:-}
-programs=(koordlet koord-runtime-proxy koord-detector koord-scheduler koord-manager koord-descheduler kubectl-koord)
+programs=(koordlet koord-runtime-proxy koord-detector koord-scheduler koord-manager koord-descheduler koord-yarn-copilot kubectl-koord)
 units=(koordlet.service koord-runtime-proxy.service)
 
 running_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }

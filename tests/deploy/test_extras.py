@@ -26,6 +26,7 @@ NEEDS = {
     "koord-scheduler": (["--help"], "cluster"),
     "koord-manager": (["plan"], "cluster"),
     "koord-descheduler": (["plan"], "cluster"),
+    "koord-yarn-copilot": (["plan"], "cluster"),
     "kubectl-koord": (["nodes"], "cluster"),
     "koordlet": (["verdicts"], "grpc"),
 }

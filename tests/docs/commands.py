@@ -14,6 +14,7 @@ OURS: Mapping[str, str] = {
     "koord-detector": "detector.__main__",
     "koord-manager": "controllers.__main__",
     "koord-descheduler": "controllers.descheduler.__main__",
+    "koord-yarn-copilot": "controllers.yarn.__main__",
     "koord-scheduler": "scheduler.__main__",
     "koord-runtime-proxy": "koordlet.runtime_proxy.__main__",
     "kubectl-koord": "kubectl_koord.__main__",
