@@ -197,6 +197,6 @@ def _network_bits(spec: Mapping[str, Any], source: str) -> tuple[int, list[Setti
         bits = parse_quantity(str(stated))
     except QuantityError as error:
         return 0, [SettingsError(source, key, f"{error}; write bits per second like 10G")]
-    if not 0 < bits < 1 << 50:
+    if not 0 <= bits < 1 << 50:  # 0, the default of the manager, tells nothing
         return 0, [SettingsError(source, key, f"{stated!r} is no bandwidth; write bits per second like 10G")]
     return bits, []

@@ -141,6 +141,7 @@ def test_without_an_object_the_settings_hold_and_without_either_nothing_is_asked
         pytest.param(None, 0, "", id="not-stated"),
         pytest.param("fast", 0, "totalNetworkBandwidth", id="no-quantity"),
         pytest.param("-1", 0, "no bandwidth", id="negative"),
+        pytest.param("0", 0, "", id="default-of-the-manager"),
         pytest.param("1e99", 0, "totalNetworkBandwidth", id="too-much"),
     ],
 )
