@@ -44,6 +44,7 @@ docs: $(STAMP) ## the generated tables of the documents
 
 manifests: $(STAMP) ## deploy/manifests, from the chart
 	@$(PYTHON) deploy/render.py
+	@$(PYTHON) deploy/values_schema.py
 
 run: setup ## observe this host until Ctrl-C
 	@$(VENV)/bin/koordlet run --standalone

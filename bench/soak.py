@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -338,6 +339,8 @@ def summary(programs: list[Program], minutes: float) -> str:
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="All samples go there.")
 def main(minutes: float, nodes: int, json_file: Path | None) -> None:
     """Run all three programs under churn, and say whether they stayed flat and silent."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started must end with us
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     tree = CgroupTree.detect()
     churn, begun = Churn(), time.monotonic()
     with (
