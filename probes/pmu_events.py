@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.cpuset import parse_cpuset
-from probes.libbpf import PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE
+from probes.perf_event import PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE
 
 PERF_TYPE_RAW = 4
 PMU_TYPE_SHIFT = 32

@@ -60,8 +60,8 @@ def share(bpf: BpfObject, shards: Sequence[int], *, by_cgroup: Mapping[str, int]
 
     Without shards they stay per CPU, of the same sizes.
     """
-    by_cgroup = by_cgroup or {}
-    for name, count in (entries | dict(by_cgroup)).items():
+    by_cgroup = dict(by_cgroup or {})
+    for name, count in (entries | by_cgroup).items():
         bpf.resize(name, count)
     if not shards:
         return
@@ -70,7 +70,7 @@ def share(bpf: BpfObject, shards: Sequence[int], *, by_cgroup: Mapping[str, int]
     bpf.set_rodata({"shards": width, "shard_of_cpu": int.from_bytes(table, "little")})
     for name, count in by_cgroup.items():
         bpf.resize(name, count * width)
-    for name in entries | dict(by_cgroup):
+    for name in entries | by_cgroup:
         bpf.retype(name, _BPF_MAP_TYPE_HASH, _BPF_F_NO_PREALLOC)
         bpf.map_kinds[name] = partial(SharedMap, shards=width if name in by_cgroup else 0)
 

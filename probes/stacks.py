@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 from api.cpuset import parse_cpuset
 from api.frame import Reading
 from api.plugin import Unsupported
-from probes.libbpf import BpfError, BpfObject, Map, open_cpu_clock, release_heap
+from probes.heap import release_heap
+from probes.libbpf import BpfError, BpfObject, Map
+from probes.perf_event import open_cpu_clock
 from probes.probe import Kernel, Probe, ProbeLimits, attach, image_of, load, open_object
 
 U32, U64, S64 = np.dtype(np.uint32), np.dtype(np.uint64), np.dtype(np.int64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from probes.libbpf import perf_event_open
+from probes.perf_event import perf_event_open
 
 PERF_TYPE_TRACEPOINT = 2
 TRACEFS = Path("/sys/kernel/tracing")

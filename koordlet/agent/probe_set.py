@@ -13,7 +13,8 @@ from koordlet.agent.plugins import discover_probes
 from koordlet.config import ProbeSettings
 from koordlet.host.scheduling import no_breaks
 from probes.bcc.backend import open_probe
-from probes.libbpf import ProgramStats, release_heap
+from probes.heap import release_heap
+from probes.libbpf import ProgramStats
 from probes.probe import Kernel, Probe, ProbeLimits, check_options
 
 _log = logging.getLogger(__name__)

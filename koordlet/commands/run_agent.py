@@ -47,7 +47,7 @@ from koordlet.outputs.cluster_links import links_of
 from koordlet.outputs.node_reports import open_node_facts
 from koordlet.outputs.outputs import open_sinks
 from koordlet.outputs.verdict_lines import json_lines, log_lines
-from probes.libbpf import bound_heap
+from probes.heap import bound_heap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
