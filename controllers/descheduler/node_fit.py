@@ -1,24 +1,8 @@
 """Whether a node admits a pod by labels and taints."""
 
-from collections.abc import Iterable
-
-from api.kube.objects import Node, Pod, Taint, Toleration
+from api.kube.objects import Node, Pod
 from api.kube.selectors import node_term_matches
-
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
-
-
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Return whether any toleration covers a taint."""
-    return any(_tolerates(each, taint) for each in tolerations)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.value == taint.value
+from api.kube.taints import HARD_EFFECTS, tolerated
 
 
 def required_affinity_holds(node: Node, pod: Pod) -> bool:

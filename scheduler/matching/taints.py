@@ -1,27 +1,11 @@
-"""Tolerations of a pod against the taints of a node."""
+"""Taints of a node that a pod does not tolerate."""
 
 from collections.abc import Iterable, Sequence
 
 from api.kube.objects import Taint, Toleration
+from api.kube.taints import HARD_EFFECTS, tolerated
 
-HARD_EFFECTS = ("NoSchedule", "NoExecute")
 SOFT_EFFECT = "PreferNoSchedule"
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether one toleration covers one taint: effect, key and, unless `Exists`, value agree."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
-
-
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Return whether any toleration covers the taint."""
-    return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def first_untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:

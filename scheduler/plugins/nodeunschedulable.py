@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from api.kube.objects import Node, Taint
+from api.kube.taints import tolerated
 from api.protocol import TAINT_UNSCHEDULABLE
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Attempt, Bits, Handle, Plugin, Reason
-from scheduler.matching.taints import tolerated
 
 CORDON = Taint(key=TAINT_UNSCHEDULABLE, effect="NoSchedule")
 

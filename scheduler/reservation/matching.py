@@ -9,13 +9,13 @@ from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.objects import Pod, Taint, Toleration
 from api.kube.resources import Resources
 from api.kube.selectors import NodeSelectorTerm, label_selector_matches, node_term_matches
+from api.kube.taints import HARD_EFFECTS, tolerated
 from api.protocol import (
     ANNOTATION_EXACT_MATCH_RESERVATION,
     ANNOTATION_RESERVATION_AFFINITY,
     LABEL_RESERVATION_IGNORED,
     TAINT_UNSCHEDULABLE,
 )
-from scheduler.matching.taints import HARD_EFFECTS, tolerated
 from scheduler.reservation.value import ControllerMatch, ObjectMatch, Owner, Reservation
 
 _UNSCHEDULABLE = Taint(key=TAINT_UNSCHEDULABLE, effect="NoSchedule")

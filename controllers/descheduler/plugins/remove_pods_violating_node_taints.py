@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from api.kube.objects import Taint
-from controllers.descheduler.node_fit import tolerated
+from api.kube.taints import tolerated
 from controllers.descheduler.plugin import Plugin, PluginArgs, Point, Session
 
 
