@@ -10,6 +10,9 @@ from types import FrameType
 import pytest
 
 from cluster import NAMESPACES, PODS, DeleteOptions, Document, Key, Query
+from koordlet.host.files import HostTree
+from koordlet.kubelet.settings import KubeletSettings
+from koordlet.kubelet.source import PodSource
 from tests.cluster_e2e.images import BUSYBOX, NoBusyboxError, busybox
 from tests.cluster_e2e.machine import MachineBusyError
 from tests.cluster_e2e.node import SERVICE_ACCOUNTS, START_SECONDS, Node, missing_binaries, node_running
@@ -58,6 +61,31 @@ def node() -> Iterator[Node]:
         pytest.fail(str(error))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def settings(node: Node) -> KubeletSettings:
+    """Settings that reach the kubelet and the runtime of the node."""
+    return KubeletSettings(
+        endpoint=node.kubelet.url,
+        server_name=node.name,
+        ca_file=str(node.keys.authority.pair.certificate),
+        client_certificate=str(node.keys.admin.certificate),
+        client_key=str(node.keys.admin.key),
+        cri_socket=str(node.runtime.socket),
+        pod_resources_socket=f"{node.directory}/kubelet/pod-resources/kubelet.sock",
+        root_directory=f"{node.directory}/kubelet",
+    )
+
+
+@pytest.fixture
+def source(node: Node, settings: KubeletSettings) -> Iterator[PodSource]:
+    """The source of pods, running beside the node."""
+    running = PodSource(settings, node.name, HostTree())
+    running.start()
+    wait_for(lambda: running.status().pods_from)
+    yield running
+    running.close()
 
 
 class Pods:

@@ -22,11 +22,9 @@ import pytest
 
 from bench.agent import cpu_seconds, resident_bytes
 from cluster import NAMESPACES, PODS, DeleteOptions, Document, Key, Query, Resource
-from koordlet.host.files import HostTree
 from koordlet.identity.describe import Sources, describe
 from koordlet.identity.pods import ContainerRole, PodTable
 from koordlet.identity.workloads import ContainerFacts
-from koordlet.kubelet.settings import KubeletSettings
 from koordlet.kubelet.source import PodSource
 from tests.cluster_e2e.agent import agent_running
 from tests.cluster_e2e.conftest import Pods
@@ -222,25 +220,6 @@ def events_of(node: Node, log: Path) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait()
-
-
-@pytest.fixture
-def source(node: Node) -> Iterator[PodSource]:
-    settings = KubeletSettings(
-        endpoint=node.kubelet.url,
-        server_name=node.name,
-        ca_file=str(node.keys.authority.pair.certificate),
-        client_certificate=str(node.keys.admin.certificate),
-        client_key=str(node.keys.admin.key),
-        cri_socket=str(node.runtime.socket),
-        pod_resources_socket=f"{node.directory}/kubelet/pod-resources/kubelet.sock",
-        root_directory=f"{node.directory}/kubelet",
-    )
-    running = PodSource(settings, node.name, HostTree())
-    running.start()
-    wait_for(lambda: running.status().pods_from)
-    yield running
-    running.close()
 
 
 def states(pods: Pods) -> dict[str, int]:

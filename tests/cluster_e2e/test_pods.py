@@ -1,6 +1,5 @@
 """The source of pods beside a real kubelet and containerd: what runs is matched, what ends is dropped."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,29 +30,6 @@ spec:
   hostNetwork: true
   containers: [{{name: main, image: {image}, imagePullPolicy: Never, command: [sleep, "3600"]}}]
 """
-
-
-@pytest.fixture
-def settings(node: Node) -> KubeletSettings:
-    return KubeletSettings(
-        endpoint=node.kubelet.url,
-        server_name=node.name,
-        ca_file=str(node.keys.authority.pair.certificate),
-        client_certificate=str(node.keys.admin.certificate),
-        client_key=str(node.keys.admin.key),
-        cri_socket=str(node.runtime.socket),
-        pod_resources_socket=f"{node.directory}/kubelet/pod-resources/kubelet.sock",
-        root_directory=f"{node.directory}/kubelet",
-    )
-
-
-@pytest.fixture
-def source(node: Node, settings: KubeletSettings) -> Iterator[PodSource]:
-    running = PodSource(settings, node.name, TREE)
-    running.start()
-    wait_for(lambda: running.status().pods_from)
-    yield running
-    running.close()
 
 
 def found(source: PodSource, container: str) -> tuple[PodFacts, PodContainer]:

@@ -13,25 +13,12 @@ from api.frame import CGROUP, Reading
 from probes.irq import VECTORS, Irq
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
+from tests.kernel.loads import FLOOD
 
 pytestmark = pytest.mark.kernel
 
+
 # Sends datagrams over loopback for the given seconds, and enough: the receive interrupt runs inside the sender.
-FLOOD = """
-import socket, sys, time
-receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-receiver.bind(("127.0.0.1", 0))
-sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sender.connect(receiver.getsockname())
-end = time.monotonic() + float(sys.argv[1])
-sent = 0
-while time.monotonic() < end or sent < 2000:
-    for _ in range(200):
-        sender.send(b"x")
-    sent += 200
-"""
-
-
 @pytest.fixture
 def probe(kernel: Kernel) -> Iterator[Irq]:
     opened = Irq.open(kernel, ProbeLimits())

@@ -30,6 +30,7 @@ from probes.net import Net
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.emulation import why_no_real_time
+from tests.kernel.loads import FLOOD
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
@@ -374,21 +375,6 @@ def datagram(source: str, destination: str, size: int) -> bytes:
 
 
 # Sends datagrams over loopback for the given seconds, and enough, which no socket reads.
-FLOOD = """
-import socket, sys, time
-receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-receiver.bind(("127.0.0.1", 0))
-sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sender.connect(receiver.getsockname())
-end = time.monotonic() + float(sys.argv[1])
-sent = 0
-while time.monotonic() < end or sent < 2000:
-    for _ in range(200):
-        sender.send(b"x")
-    sent += 200
-"""
-
-
 def net_rx_on_tasks(reading: Reading) -> int:
     table: Any = reading.tables["irq.vector"]
     return int(np.asarray(table.columns["irq.vector_stolen_ns"])[table.keys["vector"] == "net_rx"].sum())
