@@ -340,14 +340,14 @@ class PodSource:
             _log.debug("pod tree", exc_info=True)
 
     def _find_vanished(self) -> None:
-        """Look which cgroups of running containers have gone; only those that were seen count as gone."""
+        """Look which cgroups of running containers have ended; only those that were seen count."""
         running = {
             each.cgroup_path: each.id
             for pod in self._table.pods
             for each in pod.containers
             if each.running and each.cgroup_path
         }
-        gone = self._tree_check.gone(running, self._siblings(), self._vanished)
+        gone = self._tree_check.ended(running, self._siblings(), self._vanished)
         if gone or self._vanished:
             # Until the runtime says so, too. The table may lack the pod by then: its last container has ended.
             told = _running_ids(self._sources.view)

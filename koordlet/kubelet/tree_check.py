@@ -1,4 +1,4 @@
-"""Which cgroups of running containers have gone. The tree tells at once what an overloaded runtime tells late.
+"""Which cgroups of running containers have ended. The tree tells at once what an overloaded runtime tells late.
 
 It is looked at by a thread of its own, because the thread that asks runtime and kubelet waits for their answers.
 """
@@ -6,6 +6,7 @@ It is looked at by a thread of its own, because the thread that asks runtime and
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -18,6 +19,8 @@ LOOK_SECONDS = 1.0
 """Longest time between two looks: on a busy node ticks and the runtime's events, which ask for one, come late."""
 SETTLE_SECONDS = 0.05
 """Time that a change waits for others: the cgroups of a pod go together."""
+ENDING_SECONDS = 3.0
+"""Time after an end in which cgroups without a process are looked for: a drain ends a hundred containers together."""
 
 
 class TreeCheck:
@@ -28,25 +31,48 @@ class TreeCheck:
         self._mount_of = mount_of
         self._mount: Path | None = None
         self._present: frozenset[str] = frozenset()
+        self._populated: set[str] = set()
+        """Paths in which processes were seen."""
+        self._ended_seconds = float("-inf")
 
-    def gone(self, running: Collection[str], siblings: Mapping[str, str], known: Collection[str]) -> frozenset[str]:
-        """Return which of the paths of running containers are not there any more; `known` was returned before.
+    def ended(self, running: Collection[str], siblings: Mapping[str, str], known: Collection[str]) -> frozenset[str]:
+        """Return which of the paths of running containers are gone or empty; `known` was returned before.
 
         A path must have been seen, or its sibling in `siblings`, which the same runtime made: a container that lives
-        for a moment is never seen. A virtual machine's containers have no cgroups here, and end by the runtime's word
-        alone.
+        for a moment is never seen. A virtual machine's containers have no cgroups here, or empty ones, and end by the
+        runtime's word alone.
+
+        The runtime removes a cgroup some time after its last process: for 110 pods deleted together up to 2.7 s. One
+        that had processes and has none counts too, but is looked for only while others end: 250 files take 3 ms.
         """
         present = frozenset(filter(self.is_there, running))
         seen = self._present.union(present, known)
         gone = frozenset(path for path in running if path not in present and seen & {path, siblings.get(path, "")})
         self._present = present
-        return gone
+        self._populated.intersection_update(present)
+        self._populated.update(path for path in present - self._populated if self._is_populated(path))
+        now_seconds = time.monotonic()
+        if not gone.issubset(known):
+            self._ended_seconds = now_seconds
+        others_end = now_seconds - self._ended_seconds < ENDING_SECONDS
+        asked = self._populated if others_end else self._populated.intersection(known)
+        return gone.union(path for path in asked if not self._is_populated(path))
 
     def is_there(self, path: str) -> bool:
         """Return whether there is a cgroup."""
         if self._mount is None:
             self._mount = self._mount_of()
         return self._mount is not None and os.path.isdir(f"{self._mount}{path}")
+
+    def _is_populated(self, path: str) -> bool:
+        """Return whether a process lives in a cgroup or below it; of one that vanished meanwhile, that none does."""
+        directory = f"{self._mount}{path}"
+        try:
+            with Path(f"{directory}/cgroup.procs").open("rb") as processes:
+                # Kernfs counts a link for each directory in it: a container may have cgroups of its own.
+                return bool(processes.read(1)) or os.stat(directory).st_nlink > 2
+        except OSError:
+            return False
 
 
 class TreeThread:
