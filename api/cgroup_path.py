@@ -1,6 +1,6 @@
 """Paths of cgroups: their text form; parents, subtrees, the outermost of several. Pure strings, no I/O.
 
-A cgroup's name is any bytes but `/`, newline and NUL, and whoever may make the directory chooses it. Inside Koord a
+A cgroup's name is any bytes but `/`, newline and NUL, chosen by any user who may make the directory. Inside Koord a
 path is text: printable characters as they are, a backslash doubled, each other byte as `\\xNN`. `path_text` makes it
 where a name is read from the kernel, `raw_path` undoes it where a file is opened; nothing is lost either way.
 

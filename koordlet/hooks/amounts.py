@@ -1,7 +1,7 @@
 """Amounts of pods and containers, and their conversion to shares, quotas and limits. Numbers are Koordinator's.
 
 Pods carry their batch and mid amounts in the spec and, for readers that do not see it, in the annotation
-extended-resource-spec. Text from annotations is bounded before it is read: nobody has to be trusted.
+extended-resource-spec. Text from annotations is bounded before it is read: no author of them is trusted.
 """
 
 import re

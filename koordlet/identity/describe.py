@@ -58,7 +58,7 @@ def describe(
     """Describe a cgroup.
 
     With a table of pods, a cgroup in the kubelet's tree is a pod's only if the table has the pod, at this place. A
-    `delegated` cgroup, one that another user than root owns or can make, is nobody's pod or container.
+    `delegated` cgroup, one that another user than root owns or can make, belongs to no pod or container.
     """
     named = name_cgroup(path, kubepods=sources.kubepods, delegated=delegated)
     info = CgroupInfo(identity, path, printable(named.name), kind=named.kind, owner_uid=owner_uid)

@@ -78,7 +78,7 @@ def culprits(rows: Sequence[TopRow]) -> Markup:
                 element("span", who, class_="name"),
             )
         )
-    head = ("culprit", "resource", "costs others", "whom most, s/s")
+    head = ("culprit", "resource", "costs others", "most of it, s/s")
     return joined((table(head, body, right=(2,)), left_out(len(costs))))
 
 

@@ -66,7 +66,7 @@ class Birth:
     """Protocol state, by the rules alone: in effect once the container runs; of a pod wished for."""
     suppressed: Mapping[Knob, str]
     """Values of actions in effect on its neighbours and on no cgroup above; without them it has `values`, or what its
-    pod's cgroup has. Whoever keeps actions has to know, because nobody changed this cgroup."""
+    pod's cgroup has. The enforcer keeps them as actions, though it never wrote to this cgroup."""
 
 
 BirthHandler = Callable[[Birth], None]

@@ -38,7 +38,7 @@ def main() -> int:
     """Exit 0 when the file is there, 1 with the reason on stderr."""
     try:
         os.nice(10)
-        os.umask(0o077)  # names and usage of all containers are nobody else's
+        os.umask(0o077)  # names and usage of all containers are for root alone
         write(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=ProfileSegment), Path(sys.argv[1]))
     except (OSError, ImportError, msgspec.DecodeError) as error:
         sys.stderr.write(f"{error}\n")

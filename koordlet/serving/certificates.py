@@ -52,7 +52,7 @@ class RotatingCertificates:
         self._is_broken = False
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that let in clients with a certificate of the authorities, and nobody else."""
+        """Return credentials that let in clients with a certificate of the authorities alone."""
         return grpc.dynamic_ssl_server_credentials(
             _configuration(self._present), self.newest, require_client_authentication=True
         )

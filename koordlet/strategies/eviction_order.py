@@ -53,7 +53,7 @@ class EvictionGoal:
 
 @dataclass(slots=True)
 class RecentEvictions:
-    """The cooldown of a strategy, and the amounts that evictions are about to release, whoever asked for them."""
+    """The cooldown of a strategy, and the amounts that evictions by any strategy are about to release."""
 
     cooldown_seconds: float
     last: float | None = None

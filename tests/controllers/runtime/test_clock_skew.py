@@ -1,4 +1,4 @@
-"""Two managers whose clocks are eight minutes apart: whoever leads, nothing is written anew."""
+"""Two managers whose clocks are eight minutes apart: a change of the leader writes nothing anew."""
 
 import json
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""The reconciler: intents for the cgroups of pods, and for nobody else's."""
+"""The reconciler: intents for the cgroups of pods and for no other."""
 
 from dataclasses import replace
 
