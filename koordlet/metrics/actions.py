@@ -116,9 +116,11 @@ class ActionMetrics(PrometheusCollector):
             order = np.argsort(-np.nan_to_num(figure.ratio), kind="stable")
             worst = [int(row) for row in order if np.isfinite(figure.ratio[row])][: self._max_cgroups]
             labels: list[Labels] = []
+            taken: set[Labels] = set()
             for row in worst:
-                info, taken = watched[row], {each[:4] for each in labels}
+                info = watched[row]
                 identity = distinct(identity_of(info), info.path, taken)
+                taken.add(identity)
                 labels.append((*identity, short(self._name_of(info.path)), info.qos))
             for part, column in (("", figure.ratio), ("_low", figure.low), ("_high", figure.high)):
                 values[f"{family}{part}_ratio"] = dict(zip(labels, column[worst].tolist(), strict=True))

@@ -31,6 +31,7 @@ from koordlet.metrics.labels import (
     short,
     without_empty,
 )
+from koordlet.metrics.pair_totals import PairTotals
 from koordlet.snapshot.document import KERNEL_PATH
 from koordlet.tick import Tick
 
@@ -113,7 +114,9 @@ class CgroupMetrics(PrometheusCollector):
         self._histograms: dict[str, NDArray[np.float64]] = {}
         self._histogram_seats: list[int] = []
         self._gauges: dict[str, dict[Labels, float]] = {}
-        self._blame: dict[str, dict[Labels, dict[Labels, float]]] = defaultdict(lambda: defaultdict(dict))
+        self._blame: dict[str, PairTotals] = defaultdict(
+            lambda: PairTotals(settings.culprits_per_victim, _OTHER_CULPRIT)
+        )
         self._lost: dict[str, int] = {}
         self._capabilities: dict[str, int] = {}
         self._programs: list[tuple[str, str, float, int]] = []
@@ -150,8 +153,8 @@ class CgroupMetrics(PrometheusCollector):
         for seat in (*moved, *self._seats.choose(cgroups, (lost if len(lost) else 0) + oncpu)):
             for totals in (*self._totals.values(), *self._histograms.values()):
                 totals[seat] = 0.0
-            for victims in self._blame.values():
-                victims.pop(before[seat][:4], None)
+            for pairs in self._blame.values():
+                pairs.forget(seat, before[seat][:4])
         limit = self._settings.histogram_cgroups
         self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:limit]
         for seat in self._seats.labels:
@@ -193,16 +196,16 @@ class CgroupMetrics(PrometheusCollector):
         except ValueError:  # the source was absent in the older frame
             return
         amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
-        victims, seats = self._blame[name], self._seats
         rows = np.flatnonzero(amounts > 0)
-        culprits = grown.keys["culprit"][rows].tolist()
-        names = {culprit: self._culprit_name(culprit) for culprit in set(culprits)}
-        for victim, culprit, amount in zip(grown.ids[rows].tolist(), culprits, amounts[rows].tolist(), strict=True):
-            seat = seats.seat_of.get(victim, 0)
-            pairs, label = victims[seats.labels[seat][:4]], names[culprit]
-            if label not in pairs and (len(pairs) > self._settings.culprits_per_victim or not seat):
-                label = _OTHER_CULPRIT
-            pairs[label] = pairs.get(label, 0.0) + amount
+        victims, inverse = np.unique(grown.ids[rows], return_inverse=True)
+        seat_of = self._seats.seat_of
+        seats = np.array([seat_of.get(victim, 0) for victim in victims.tolist()], dtype=np.int64)
+        self._blame[name].add(
+            seats[inverse], grown.keys["culprit"][rows], amounts[rows], self._victim_of, self._culprit_name
+        )
+
+    def _victim_of(self, seat: int) -> Labels:
+        return self._seats.labels[seat][:4]
 
     def _culprit_name(self, culprit: int) -> Labels:
         if culprit == KERNEL_ID:
@@ -252,8 +255,8 @@ class CgroupMetrics(PrometheusCollector):
 
     def _emit_blame(self, metric: Metric, families: dict[str, Family]) -> None:
         family = CounterMetricFamily(metric.series, metric.help, labels=(*VICTIM, *CULPRIT))
-        for victim, pairs in self._blame.get(metric.table, {}).items():
-            for culprit, value in pairs.items():
+        if metric.table in self._blame:
+            for victim, culprit, value in self._blame[metric.table].items():
                 family.add_metric((*victim, *culprit), value)
         if family.samples:
             families[metric.series] = family

@@ -1,0 +1,84 @@
+"""Totals of pairs of victim and culprit, as series with a bound for each victim."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordlet.metrics.labels import Labels
+
+_MAX_CODES = 8192
+"""Culprits remembered by number before all are numbered anew: those that are gone are not told from the others."""
+
+
+class PairTotals:
+    """Seconds by victim and culprit. A tick brings thousands of pairs, nearly all of which had a series before."""
+
+    def __init__(self, most: int, other: Labels) -> None:
+        """Each victim has at most `most` culprits of its own; the rest is that of the culprit `other`."""
+        self._most = most
+        self._other = other
+        self._series: dict[Labels, dict[Labels, int]] = {}
+        """Row of the totals, by victim and culprit."""
+        self._totals = np.zeros(256)
+        self._free = list(range(255, -1, -1))
+        self._codes: dict[Labels, int] = {}
+        """Number of each culprit that came."""
+        self._keys = np.empty(0, dtype=np.int64)
+        """Seat and number of culprit of each pair that came, sorted."""
+        self._rows = np.empty(0, dtype=np.intp)
+        """Row of the totals of each."""
+
+    def add(
+        self,
+        seats: NDArray[np.int64],
+        culprits: NDArray[np.uint64],
+        seconds: NDArray[np.float64],
+        label_of: Callable[[int], Labels],
+        name_of: Callable[[int], Labels],
+    ) -> None:
+        """Add what pairs grew by. Victims come by seat, 0 for all without one, and `label_of` has their labels."""
+        distinct, inverse = np.unique(culprits, return_inverse=True)
+        if len(self._codes) > _MAX_CODES:
+            self._codes = {}
+            self._remember({})
+        codes = self._codes
+        names = [name_of(culprit) for culprit in distinct.tolist()]
+        numbers = np.array([codes.setdefault(name, len(codes)) for name in names], dtype=np.int64)
+        keys = seats << 32 | numbers[inverse]
+        new = np.setdiff1d(keys, self._keys)
+        if len(new):
+            by_code = dict(zip(numbers.tolist(), names, strict=True))
+            found = {key: self._row(label_of(key >> 32), by_code[key & 0xFFFFFFFF], key >> 32) for key in new.tolist()}
+            self._remember(dict(zip(self._keys.tolist(), self._rows.tolist(), strict=True)) | found)
+        np.add.at(self._totals, self._rows[np.searchsorted(self._keys, keys)], seconds)
+
+    def forget(self, seat: int, victim: Labels) -> None:
+        """Drop the series of a victim that loses its seat."""
+        for row in self._series.pop(victim, {}).values():
+            self._totals[row] = 0.0
+            self._free.append(row)
+        kept = self._keys >> 32 != seat
+        self._keys, self._rows = self._keys[kept], self._rows[kept]
+
+    def items(self) -> Iterator[tuple[Labels, Labels, float]]:
+        """Victim, culprit and seconds of each series."""
+        for victim, rows in self._series.items():
+            for culprit, row in rows.items():
+                yield victim, culprit, float(self._totals[row])
+
+    def _remember(self, rows: dict[int, int]) -> None:
+        self._keys = np.array(sorted(rows), dtype=np.int64)
+        self._rows = np.array([rows[key] for key in self._keys.tolist()], dtype=np.intp)
+
+    def _row(self, victim: Labels, culprit: Labels, seat: int) -> int:
+        series = self._series.setdefault(victim, {})
+        if culprit not in series and (len(series) > self._most or not seat):
+            culprit = self._other
+        if culprit not in series:
+            if not self._free:
+                size = len(self._totals)
+                self._totals = np.append(self._totals, np.zeros(size))
+                self._free = list(range(2 * size - 1, size - 1, -1))
+            series[culprit] = self._free.pop()
+        return series[culprit]
