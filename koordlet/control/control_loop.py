@@ -21,7 +21,7 @@ from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
 from koordlet.control.lease_thread import LeaseThread
 from koordlet.control.node_view import NodeConfiguration, NodeViewBuilder
-from koordlet.control.pod_requests import pod_requests
+from koordlet.control.pod_requests import PodRequests
 from koordlet.control.refusals import refusals
 from koordlet.control.reports import ControlReports
 from koordlet.control.rights import rights_of
@@ -127,6 +127,7 @@ class ControlLoop:
         self._capabilities = capabilities
         self._node_view = node_view
         self._facts_of = facts_of
+        self._requests = PodRequests(facts_of)
         self._lock = threading.Lock()
         self._trip_answers = TripAnswers(self._lock, self._respond)
         enforcer.call_between(self._trip_answers.serve)
@@ -228,7 +229,7 @@ class ControlLoop:
             believes_kubernetes=self.enforcer.rights.believes_kubernetes,
         )
         reads = cgroup_reads(observation, self.response.settings)
-        requests = pod_requests(observation.cgroups, self._facts_of)
+        requests = self._requests.columns(observation.cgroups)
         return observation.with_amounts(
             self._capabilities.with_cgroups(host, reads),
             weights=self._capabilities.weights(observation.cgroups, self.response.held_weights),

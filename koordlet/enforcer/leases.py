@@ -21,6 +21,9 @@ from koordlet.host.attributes import Attribute, KernelFile, ResourceGroup, Traff
 from koordlet.host.knobs.knobs import Assignment
 
 _VERIFY_ALL_UP_TO = 256
+"""Actions verified in every step; of more, a part in each."""
+_VERIFY_ALL_STATE_UP_TO = 32
+"""Likewise of protocol state, which a full node has of each batch pod, and which few programs write besides."""
 _VERIFY_STEPS = 5
 _VERIFY_STATE_STEPS = 15
 _RETRY_SECONDS = 10.0
@@ -143,10 +146,12 @@ class Leases:
             self.verify_one(owner)
 
     def _by_turns(self) -> tuple[list[Owner], list[Owner]]:
-        if sum(len(lease.entries) + len(lease.found) for lease in self.active.values()) <= _VERIFY_ALL_UP_TO:
+        states = [owner for owner, lease in self.active.items() if lease.setting.protocol_state]
+        if sum(len(lease.entries) + len(lease.found) for lease in map(self.active.__getitem__, states)) <= (
+            _VERIFY_ALL_STATE_UP_TO
+        ):
             return list(self.active), []
-        actions = [owner for owner, lease in self.active.items() if not lease.setting.protocol_state]
-        return actions, [owner for owner, lease in self.active.items() if lease.setting.protocol_state]
+        return [owner for owner, lease in self.active.items() if not lease.setting.protocol_state], states
 
     def verify_one(self, owner: Owner) -> None:
         """Check one lease; give it up if its cgroup is gone or another program wrote to it."""

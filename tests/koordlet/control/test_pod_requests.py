@@ -3,7 +3,7 @@
 import numpy as np
 
 from api.frame import CgroupInfo, CgroupKind
-from koordlet.control.pod_requests import pod_requests
+from koordlet.control.pod_requests import PodRequests
 from koordlet.identity.pods import PodContainer, PodFacts, no_pod_facts
 
 UID = "12345678-1234-1234-1234-123456789012"
@@ -22,7 +22,7 @@ def test_amounts_of_a_pod_and_its_containers() -> None:
         requests={"cpu": 1500, "memory": 1 << 30},
         containers=(PodContainer("web", "aa", requests={"cpu": 1500, "memory": 1 << 30}), PodContainer("idle", "bb")),
     )
-    found = pod_requests(CGROUPS, {UID: facts}.get)
+    found = PodRequests({UID: facts}.get).columns(CGROUPS)
     assert found is not None
     cores, memory = found
     assert np.array_equal(cores, [np.nan, 1.5, 1.5, np.nan, np.nan], equal_nan=True)
@@ -31,7 +31,21 @@ def test_amounts_of_a_pod_and_its_containers() -> None:
 
 def test_what_only_its_author_wrote_is_not_believed() -> None:
     facts = PodFacts("shop/web", requests={"cpu": 64_000}, spec_known=False)
-    found = pod_requests(CGROUPS, {UID: facts}.get)
+    found = PodRequests({UID: facts}.get).columns(CGROUPS)
     assert found is not None
     assert np.isnan(found[0]).all()
-    assert pod_requests(CGROUPS, no_pod_facts) is None
+    assert PodRequests(no_pod_facts).columns(CGROUPS) is None
+
+
+def test_a_resized_pod_has_its_new_amounts_and_one_that_ended_none() -> None:
+    facts = {UID: PodFacts("shop/web", requests={"cpu": 1500})}
+    requests = PodRequests(facts.get)
+    for millicores, cores in ((1500, 1.5), (250, 0.25)):
+        facts[UID] = PodFacts("shop/web", requests={"cpu": millicores})
+        found = requests.columns(CGROUPS)
+        assert found is not None
+        assert found[0][1] == cores
+    facts.clear()
+    found = requests.columns(CGROUPS)
+    assert found is not None
+    assert np.isnan(found[0]).all()
