@@ -28,6 +28,7 @@ import msgspec
 
 from api.crds import NODE_METRIC, NODE_SLO
 from bench.agent import _SLEEPER, children_of, cpu_seconds, resident_bytes
+from bench.detect.services import free_port
 from cluster import NODES, custom
 from cluster.twin import Twin
 from tests.cgroups import CgroupTree, TestCgroup
@@ -35,6 +36,8 @@ from tests.koordlet.kubelet.servers import TOKEN, KubeletServer, RuntimeServer, 
 
 NODE = "node-0"
 SAMPLE_SECONDS = 5.0
+SAMPLES_A_SCRAPE = 3
+"""Samples between two reads of the metrics, which a Prometheus makes every 15 to 60 seconds."""
 _QOS = ("Guaranteed", "Burstable", "BestEffort")
 _BATCH = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
 _SETTINGS = """
@@ -57,7 +60,7 @@ cri_socket = "{socket}"
 root_directory = "{folder}/kubelet"
 pod_resources_socket = "{socket}"
 """
-_PORT = 19317
+_PORT = free_port()
 _KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -260,7 +263,10 @@ def main(pods: int, containers: int, seconds: int, enforce: bool, environment: t
             begun = time.monotonic()
             while (passed := time.monotonic() - begun) < seconds:
                 time.sleep(SAMPLE_SECONDS)
-                _scrape()
+                if len(samples) % SAMPLES_A_SCRAPE == 0:
+                    _scrape()
+                if not resident_bytes(pid):
+                    raise click.ClickException(f"the agent ended after {passed:.0f} s")
                 row = {"seconds": round(passed + SAMPLE_SECONDS), "mb": round(resident_bytes(pid) / 1e6, 1)}
                 row["cpu_seconds"] = round(cpu_seconds(pid), 2)
                 if len(samples) % 12 == 11:

@@ -201,7 +201,11 @@ class CgroupMetrics(PrometheusCollector):
         seat_of = self._seats.seat_of
         seats = np.array([seat_of.get(victim, 0) for victim in victims.tolist()], dtype=np.int64)
         self._blame[name].add(
-            seats[inverse], grown.keys["culprit"][rows], amounts[rows], self._victim_of, self._culprit_name
+            seats[inverse],
+            grown.keys["culprit"][rows].astype(np.uint64),
+            amounts[rows],
+            self._victim_of,
+            self._culprit_name,
         )
 
     def _victim_of(self, seat: int) -> Labels:
