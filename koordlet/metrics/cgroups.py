@@ -14,11 +14,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo
+from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo, Table
 from api.histogram import SLOTS, UPPER_EDGES_NS
 from api.loss import lost_ns, total_lost_ns
 from api.metrics import BY_COLUMN, Metric, MetricKind
-from api.window import Delta, Window
+from api.window import Delta, Window, subtract
 from koordlet.config import MetricsSettings
 from koordlet.metrics.labels import (
     CGROUP_LABELS,
@@ -117,6 +117,9 @@ class CgroupMetrics(PrometheusCollector):
         self._blame: dict[str, PairTotals] = defaultdict(
             lambda: PairTotals(settings.culprits_per_victim, _OTHER_CULPRIT)
         )
+        self._blame_tables: dict[str, Table] = {}
+        self._counted: dict[str, Table] = {}
+        """Blame as of the last tick, and as far as it was added to the totals."""
         self._lost: dict[str, int] = {}
         self._capabilities: dict[str, int] = {}
         self._programs: list[tuple[str, str, float, int]] = []
@@ -131,6 +134,8 @@ class CgroupMetrics(PrometheusCollector):
         """Add the growth of one tick. `programs` rows are (probe, program, run seconds, runs)."""
         pair, delta = tick.window, tick.delta
         with self._lock:
+            if pair.cgroups is not self._known or len(pair.cgroups) > self._seats.count:
+                self._count_blame()  # as long as its cgroups have their seats
             self._seat(pair.cgroups, delta)
             seat_of = self._seats.seat_of
             seats = np.array([seat_of.get(info.id, 0) for info in pair.cgroups], dtype=np.intp)
@@ -138,8 +143,7 @@ class CgroupMetrics(PrometheusCollector):
                 if metric.table == CGROUP and metric.family and metric.column in delta.table.columns:
                     self._add(metric, delta, seats)
             self._add_host(pair)
-            for table in [name for name in pair.last.tables if name.endswith(".blame")]:
-                self._add_blame(pair, table)
+            self._take_blame(pair)
             self._lost = dict(pair.last.lost)
             self._capabilities = {name: int(able) for name, able in capabilities.items()}
             self._programs = list(programs)
@@ -190,23 +194,26 @@ class CgroupMetrics(PrometheusCollector):
                 tuple(str(key[row]) for key in keys): value for row, value in enumerate(values)
             }
 
-    def _add_blame(self, pair: Window, name: str) -> None:
-        try:
-            grown = pair.delta(name).table
-        except ValueError:  # the source was absent in the older frame
-            return
-        amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
-        rows = np.flatnonzero(amounts > 0)
-        victims, inverse = np.unique(grown.ids[rows], return_inverse=True)
+    def _take_blame(self, pair: Window) -> None:
+        """Keep the newest tables. Thousands of pairs are added where cgroups change or a scrape asks, not each tick."""
+        for name, table in pair.last.tables.items():
+            if name.endswith(".blame"):
+                earlier = (frame.tables[name] for frame in pair.frames[:-1] if name in frame.tables)
+                if name not in self._counted:
+                    self._counted[name] = next(earlier, table)
+                self._blame_tables[name] = table
+
+    def _count_blame(self) -> None:
         seat_of = self._seats.seat_of
-        seats = np.array([seat_of.get(victim, 0) for victim in victims.tolist()], dtype=np.int64)
-        self._blame[name].add(
-            seats[inverse],
-            grown.keys["culprit"][rows].astype(np.uint64),
-            amounts[rows],
-            self._victim_of,
-            self._culprit_name,
-        )
+        for name, table in self._blame_tables.items():
+            grown, _ = subtract(table, self._counted[name])
+            self._counted[name] = table
+            amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
+            rows = np.flatnonzero(amounts > 0)
+            victims, inverse = np.unique(grown.ids[rows], return_inverse=True)
+            seats = np.array([seat_of.get(victim, 0) for victim in victims.tolist()], dtype=np.int64)
+            culprits = grown.keys["culprit"][rows].astype(np.uint64)
+            self._blame[name].add(seats[inverse], culprits, amounts[rows], self._victim_of, self._culprit_name)
 
     def _victim_of(self, seat: int) -> Labels:
         return self._seats.labels[seat][:4]
@@ -220,6 +227,7 @@ class CgroupMetrics(PrometheusCollector):
     def collect(self) -> Iterator[Family]:
         """All families, in the order of the metric table. Series that are still zero are left out."""
         with self._lock:
+            self._count_blame()
             families: dict[str, Family] = {}
             for metric in BY_COLUMN.values():
                 if metric.family:

@@ -12,7 +12,7 @@ _MAX_CODES = 8192
 
 
 class PairTotals:
-    """Seconds by victim and culprit. A tick brings thousands of pairs, nearly all of which had a series before."""
+    """Seconds by victim and culprit. Thousands of pairs come at once, nearly all of which had a series before."""
 
     def __init__(self, most: int, other: Labels) -> None:
         """Each victim has at most `most` culprits of its own; the rest is that of the culprit `other`."""

@@ -208,3 +208,17 @@ def test_names_follow_the_conventions() -> None:
             assert re.fullmatch(r"koord_(cgroup|host|agent|resctrl|triage)_[a-z_]+", metric.series), metric.series
             assert metric.series.endswith("_total") == (metric.kind is MetricKind.COUNTER)
             assert not re.search(r"_(ns|us|ms)(_|$)", metric.series)
+
+
+def test_blame_between_scrapes_is_whole_though_cgroups_end() -> None:
+    exposition = CgroupMetrics(settings(), infos(9), {})
+    grown = {(1, 2): 10**9, (3, 2): 10**9}
+    frames = [frame(0, 3, 1)]
+    for second in range(1, 4):
+        blame = {pair: amount * second for pair, amount in grown.items()}
+        frames.append(frame(second, 3, 1, blame))
+    frames.append(frame(4, 2, 1, {(1, 2): 4 * 10**9}))
+    for earlier, later in itertools.pairwise(frames):
+        exposition.update(make_tick(earlier, later), capabilities={})
+    pairs = samples(text(exposition), "koord_cgroup_cpu_blame_seconds_total")
+    assert sum(pairs.values()) == pytest.approx(4.0)
