@@ -138,6 +138,8 @@ class Write:
     body: Patch | Binding | Mapping[str, Any] | str | None = None
     repeat: bool = True
     """Made again when it failed; False where the plugin decides anew (see `Plugin.write_failed`)."""
+    continues: bool = False
+    """Of a binding's writes: holds for the object as the write before it left it, not for the version in `body`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -141,6 +141,7 @@ class Writer:
             return None
         if not self._allowed():
             return "another process leads"
+        stored: Any = None
         for write in binding.writes:
             if write.verb is Verb.BIND:
                 outcome = self._bind_until_known(write)
@@ -149,7 +150,7 @@ class Writer:
                 if outcome is not BindOutcome.BOUND:
                     return f"the pod is {outcome.value}"
             else:
-                self._apply(write)
+                stored = self._apply(_continued(write, stored) if write.continues else write)
         return ""
 
     def _bind_until_known(self, write: Write) -> BindOutcome | None:
@@ -206,18 +207,28 @@ class Writer:
             return False
         return True
 
-    def _apply(self, write: Write) -> None:
+    def _apply(self, write: Write) -> Any:
+        """Make the write; return the object as it is stored, None where nothing is answered."""
         resource, key, body = write.resource, write.key, write.body
         if write.verb is Verb.CREATE:
-            self._client.create(resource, body, namespace=key.namespace)
-        elif write.verb in (Verb.PATCH, Verb.PATCH_STATUS):
+            return self._client.create(resource, body, namespace=key.namespace)
+        if write.verb in (Verb.PATCH, Verb.PATCH_STATUS):
             assert isinstance(body, Patch)
             part = "status" if write.verb is Verb.PATCH_STATUS else ""
-            self._client.patch(resource, key, body, subresource=part)
-        elif write.verb is Verb.DELETE:
+            return self._client.patch(resource, key, body, subresource=part)
+        if write.verb is Verb.DELETE:
             self._client.delete(resource, key, _options(body))
         elif write.verb is Verb.EVICT:
             evict(self._client, key, _options(body))
+        return None
+
+
+def _continued(write: Write, stored: Any) -> Write:
+    """Return the write for the object as it is stored now."""
+    assert isinstance(write.body, Patch)
+    assert isinstance(write.body.body, Mapping)
+    metadata = {**write.body.body.get("metadata", {}), "resourceVersion": stored.metadata.resource_version}
+    return replace(write, body=replace(write.body, body={**write.body.body, "metadata": metadata}))
 
 
 def _may_succeed(error: ClusterError) -> bool:

@@ -6,6 +6,8 @@ passes over unknown fields would take for a plainer request.
 
 from typing import Any
 
+import msgspec
+
 from api.kube.meta import ObjectMeta, Wire
 from api.kube.selectors import NodeSelector
 
@@ -32,6 +34,9 @@ class DeviceResult(Wire, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
+    share_id: str = msgspec.field(default="", name="shareID")
+    """Of one use of a device that several claims may use."""
+    consumed_capacity: dict[str, str | int] = {}
 
 
 class DeviceResults(Wire, frozen=True):

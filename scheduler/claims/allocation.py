@@ -1,187 +1,113 @@
-"""Devices for claims: what a claim asks for, which devices serve it, and how that is written.
+"""Devices for claims: which devices of a node serve them, and how that is written.
 
-Each request asks for a number of whole devices of one class, or for all that it selects; constraints ask for devices
-with one value of an attribute. Whether a node can serve all claims of a pod is decided exactly (a matching of requests
-with devices for each choice of those values).
+The search gives the devices that kube-scheduler would give. Where it ends without an answer, requests of one form for
+whole devices are still decided exactly (a matching of requests with devices for each choice of values of constraints).
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from api.kube.claims import DeviceClass, ResourceClaim
 from api.kube.times import rfc3339
 from cluster.resources import Key
-from scheduler.claims.expression import Expression, ExpressionError, Version, compiled
+from scheduler.claims.capacity import amount_text
+from scheduler.claims.demand import MAX_DEVICES, ClaimDemand, Constraint, Demand
 from scheduler.claims.inventory import Device, DeviceId
+from scheduler.claims.search import Offer, Search, SearchEndedError, Selects, Share, value_of
 
-MAX_DEVICES = 32
-"""Devices of a claim; the API server takes no more."""
+MAX_STEPS = 2048
+"""Steps of the search on a node; a claim that takes more is not served there, unless the matching serves it."""
+FREE_STEPS = 64
+"""Steps on every node, which most claims do not exceed."""
+MAX_STEPS_OF_ATTEMPT = 100_000
+"""Steps beyond these on all nodes of one attempt together."""
 MAX_CHOICES = 256
-"""Choices of values for constraints that are tried on a node; a claim with more is not served there."""
+"""Choices of values for constraints that the matching tries on a node."""
+
+Given = list[Share]
+"""The devices of a claim."""
 
 
-class UnsupportedClaimError(Exception):
-    """A claim that is not served here; the message says what it asks for."""
+@dataclass(slots=True)
+class Effort:
+    """Steps beyond the free ones that are left to one attempt."""
 
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """A request of a claim; `count` 0 asks for every device that it selects."""
-
-    request: str
-    count: int
-    selectors: tuple[Expression, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Alike:
-    """Devices of these requests have one value of the attribute `domain`/`name`."""
-
-    domain: str
-    name: str
-    requests: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ClaimDemand:
-    """What a claim that is not allocated asks for."""
-
-    key: Key
-    claim: ResourceClaim
-    demands: tuple[Demand, ...]
-    alike: tuple[Alike, ...]
-    config: tuple[dict[str, Any], ...]
-    """Parameters for the drivers, as the allocation repeats them."""
-
-
-Given = list[tuple[str, Device]]
-"""Request and device, for each device of a claim."""
-
-Selects = Callable[[Expression, Device], bool]
-
-
-def demand_of(claim: ResourceClaim, classes: Mapping[Key, DeviceClass]) -> ClaimDemand:
-    """Return what the claim asks for.
-
-    Raises UnsupportedClaimError for what is not served, LookupError for a class that is not there.
-    """
-    name, spec = claim.metadata.name, claim.spec.devices
-    demands: list[Demand] = []
-    config: list[dict[str, Any]] = []
-    for request in spec.requests:
-        demand, chosen = _demand(name, request, classes)
-        demands.append(demand)
-        config += [{**entry, "source": "FromClass", "requests": [demand.request]} for entry in chosen.spec.config]
-    config += [{**entry, "source": "FromClaim"} for entry in spec.config]
-    if sum(demand.count for demand in demands) > MAX_DEVICES:
-        raise UnsupportedClaimError(f"claim {name} asks for more than {MAX_DEVICES} devices")
-    names = frozenset(demand.request for demand in demands)
-    alike = tuple(_alike(name, constraint, names) for constraint in spec.constraints)
-    return ClaimDemand(Key(claim.metadata.namespace, name), claim, tuple(demands), alike, tuple(config))
-
-
-def _demand(name: str, request: Mapping[str, Any], classes: Mapping[Key, DeviceClass]) -> tuple[Demand, DeviceClass]:
-    where = f"claim {name}, request {request.get('name')}"
-    _only(request, {"name", "exactly"}, where)
-    exactly = request.get("exactly") or {}
-    stated = {key: value for key, value in exactly.items() if value not in (None, False, [], {})}
-    _only(stated, {"deviceClassName", "selectors", "allocationMode", "count"}, where)
-    chosen = classes.get(Key("", str(stated.get("deviceClassName", ""))))
-    if chosen is None:
-        raise LookupError(f"{where}: no device class {stated.get('deviceClassName')}")
-    mode = stated.get("allocationMode", "ExactCount")
-    if mode not in ("ExactCount", "All"):
-        raise UnsupportedClaimError(f"{where}: allocationMode {mode}")
-    try:
-        selectors = tuple(_selectors([*chosen.spec.selectors, *stated.get("selectors", [])], where))
-    except ExpressionError as error:
-        raise UnsupportedClaimError(f"{where}: selector: {error}") from error
-    count = 0 if mode == "All" else int(stated.get("count", 1))
-    return Demand(str(request.get("name")), count, selectors), chosen
-
-
-def _selectors(stated: Iterable[Mapping[str, Any]], where: str) -> Iterable[Expression]:
-    for selector in stated:
-        _only(selector, {"cel"}, where)
-        yield compiled(str(selector["cel"].get("expression", "")))
-
-
-def _alike(name: str, constraint: Mapping[str, Any], names: frozenset[str]) -> Alike:
-    _only(constraint, {"requests", "matchAttribute"}, f"claim {name}, constraint")
-    domain, _, plain = str(constraint.get("matchAttribute", "")).partition("/")
-    return Alike(domain, plain, frozenset(constraint.get("requests") or names))
-
-
-def _only(document: Mapping[str, Any], known: set[str], where: str) -> None:
-    unknown = sorted(document.keys() - known)
-    if unknown:
-        raise UnsupportedClaimError(f"{where}: {', '.join(unknown)}")
+    steps: int = MAX_STEPS_OF_ATTEMPT
 
 
 def allocate(
-    claims: Sequence[ClaimDemand], devices: Sequence[Device], taken: Collection[DeviceId], selects: Selects
+    claims: Sequence[ClaimDemand], offer: Offer, selects: Selects, effort: Effort | None = None
 ) -> dict[Key, Given] | None:
-    """Return devices for every claim out of those that are not taken; None when they do not suffice.
+    """Return devices for every claim out of those that are offered; None when they do not suffice.
 
     Raises EvaluationError where a selector fails on a device.
     """
+    effort = effort or Effort()
+    more = min(MAX_STEPS, effort.steps)
+    effort.steps -= more
+    try:
+        found, left = Search(claims, offer, selects).run(FREE_STEPS + more)
+    except SearchEndedError:
+        plain = all(claim.plain for claim in claims)
+        simple = not any(device.consumes or device.capacities for device in offer.devices)
+        return _by_matching(claims, offer, selects) if plain and simple else None
+    effort.steps += min(left, more)
+    return None if found is None else {claim.key: given for claim, given in zip(claims, found, strict=True)}
+
+
+Slot = tuple[ClaimDemand, Demand, list[Device]]
+"""A request with the devices that it may be given."""
+
+
+def _by_matching(claims: Sequence[ClaimDemand], offer: Offer, selects: Selects) -> dict[Key, Given] | None:
     given: dict[Key, Given] = {}
-    used = set(taken)
-    slots: list[tuple[ClaimDemand, Demand, list[Device]]] = []
+    used = set(offer.taken)
+    slots: list[Slot] = []
     for claim in claims:
         given[claim.key] = []
-        for demand in claim.demands:
-            meant = [device for device in devices if all(selects(each, device) for each in demand.selectors)]
+        for (demand,) in claim.requests:
+            meant = [device for device in offer.devices if all(selects(each, device) for each in demand.selectors)]
             if demand.count == 0:
-                if not meant or any(device.id in used for device in meant) or len(meant) > MAX_DEVICES:
+                barred = any(device.id in used or not demand.tolerates(device) for device in meant)
+                if not offer.settled or not meant or barred or len(meant) > MAX_DEVICES:
                     return None
-                given[claim.key] += [(demand.request, device) for device in meant]
+                given[claim.key] += [Share(demand, device) for device in meant]
                 used |= {device.id for device in meant}
-            slots.append((claim, demand, meant))
-    choices = [_values(claim, alike, slots) for claim in claims for alike in claim.alike]
-    rules = [(claim, alike) for claim in claims for alike in claim.alike]
+            slots.append((claim, demand, [device for device in meant if demand.tolerates(device)]))
+    choices = [_values(claim, rule, slots) for claim in claims for rule in claim.constraints]
+    rules = [(claim, rule) for claim in claims for rule in claim.constraints]
     for values in itertools.islice(itertools.product(*choices), MAX_CHOICES):
         chosen = _matched(slots, used, list(zip(rules, values, strict=True)))
         if chosen is not None:
-            for claim, request, device in chosen:
-                given[claim.key].append((request, device))
+            for claim, share in chosen:
+                given[claim.key].append(share)
             return given
     return None
 
 
-def _values(claim: ClaimDemand, alike: Alike, slots: Sequence[tuple[ClaimDemand, Demand, list[Device]]]) -> list[Any]:
+def _values(claim: ClaimDemand, rule: Constraint, slots: Sequence[Slot]) -> list[Any]:
     """Values of the attribute among the devices that its requests select, in the devices' order."""
     found = [
-        _value(device, alike)
+        value_of(device, rule)
         for owner, demand, meant in slots
-        if owner is claim and demand.request in alike.requests
+        if owner is claim and rule.concerns(demand)
         for device in meant
     ]
     return [value for value in dict.fromkeys(found) if value is not None]
 
 
-def _value(device: Device, alike: Alike) -> tuple[str, Any] | None:
-    """The attribute's value and kind: 1 and true are not alike."""
-    value = device.seen.attributes.get(alike.domain, {}).get(alike.name)
-    return None if value is None else (type(value).__name__, value.order if isinstance(value, Version) else value)
-
-
 def _matched(
-    slots: Sequence[tuple[ClaimDemand, Demand, list[Device]]],
-    used: Collection[DeviceId],
-    rules: Sequence[tuple[tuple[ClaimDemand, Alike], Any]],
-) -> list[tuple[ClaimDemand, str, Device]] | None:
+    slots: Sequence[Slot], used: Collection[DeviceId], rules: Sequence[tuple[tuple[ClaimDemand, Constraint], Any]]
+) -> list[tuple[ClaimDemand, Share]] | None:
     """A device for each unit of the requests that keep the rules, by augmenting paths."""
-    units: list[tuple[ClaimDemand, Demand, list[Device]]] = []
+    units: list[Slot] = []
     for claim, demand, meant in slots:
-        bound = [
-            (alike, value) for (owner, alike), value in rules if owner is claim and demand.request in alike.requests
-        ]
-        fitting = [device for device in meant if all(_value(device, alike) == value for alike, value in bound)]
+        bound = [(rule, value) for (owner, rule), value in rules if owner is claim and rule.concerns(demand)]
+        fitting = [device for device in meant if all(value_of(device, rule) == value for rule, value in bound)]
         if demand.count == 0:
             if len(fitting) != len(meant):
                 return None
@@ -204,7 +130,7 @@ def _matched(
 
     if not all(place(unit, set()) for unit in range(len(units))):
         return None
-    return [(claim, demand.request, held[unit]) for unit, (claim, demand, _) in enumerate(units)]
+    return [(claim, Share(demand, held[unit])) for unit, (claim, demand, _) in enumerate(units)]
 
 
 def allocation_document(demand: ClaimDemand, given: Given, now: float) -> dict[str, Any]:
@@ -213,19 +139,45 @@ def allocation_document(demand: ClaimDemand, given: Given, now: float) -> dict[s
     `now` is in seconds since the epoch. Without a time kube-scheduler cannot add pods to the claim: it writes one, and
     an allocation does not change.
     """
-    results = [
-        {"request": request, "driver": device.id[0], "pool": device.id[1], "device": device.id[2]}
-        for request, device in given
-    ]
-    document: dict[str, Any] = {"devices": {"results": results}, "allocationTimestamp": rfc3339(now)}
-    drivers = {device.id[0] for _, device in given}
-    config = [entry for entry in demand.config if (entry.get("opaque") or {}).get("driver") in drivers]
+    devices: dict[str, Any] = {"results": [_result(share) for share in given]}
+    config = list(_config(demand, given))
     if config:
-        document["devices"]["config"] = config
-    term = _reaching([device for _, device in given])
+        devices["config"] = config
+    document: dict[str, Any] = {"devices": devices, "allocationTimestamp": rfc3339(now)}
+    term = _reaching([share.device for share in given])
     if term:
         document["nodeSelector"] = {"nodeSelectorTerms": [term]}
     return document
+
+
+def _result(share: Share) -> dict[str, Any]:
+    driver, pool, name = share.device.id
+    result: dict[str, Any] = {"request": share.demand.request, "driver": driver, "pool": pool, "device": name}
+    if share.demand.admin:
+        result["adminAccess"] = True
+    if share.demand.tolerations:
+        result["tolerations"] = [dict(each) for each in share.demand.tolerations]
+    if share.consumed is not None:
+        result["shareID"] = str(uuid.uuid4())
+        if share.consumed:
+            result["consumedCapacity"] = {name: amount_text(amount) for name, amount in share.consumed.items()}
+    return result
+
+
+def _config(demand: ClaimDemand, given: Given) -> Iterable[dict[str, Any]]:
+    """Parameters of the classes, each once with all its requests, then those of the claim that concern a request."""
+    served = {share.demand.request for share in given}
+    chosen = [
+        next((option for option in options if option.request in served), options[0]) for options in demand.requests
+    ]
+    for class_name in dict.fromkeys(option.class_name for option in chosen):
+        names = [option.request for option in chosen if option.class_name == class_name]
+        for entry in demand.class_config.get(class_name, ()):
+            yield {"source": "FromClass", "requests": names, **entry}
+    for entry in demand.claim.spec.devices.config:
+        named = entry.get("requests") or ()
+        if not named or any(option.request in named or option.parent in named for option in chosen):
+            yield {"source": "FromClaim", **entry}
 
 
 def _reaching(devices: Iterable[Device]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Expressions that select devices: a bounded part of CEL, compiled once and asked for each device.
 
-There are literals, lists, `device.driver`, `device.attributes[...]`, `device.capacity[...]`, comparisons, `in`, `&&`,
-`||`, `!`, `?:`, arithmetic, `has`, `size`, `cel.bind`, quantities, versions and the plain functions of strings. There
-are no loops (`all`, `exists`, `map`, ...) and no regular expressions, and a list is compared where it is written: it is
-not bound to a name, chosen by `?:` or part of a list, which could make it as large as a power of the expression's
-length. So an expression takes time in proportion to its length. What is not there is refused by name when the
-expression is compiled. Sources: the CEL language definition; Kubernetes' `resource.k8s.io/v1` CELDeviceSelector.
+There are literals, lists, `device.driver`, `device.allowMultipleAllocations`, `device.attributes[...]`,
+`device.capacity[...]`, comparisons, `in`, `&&`, `||`, `!`, `?:`, arithmetic, `has`, `size`, `cel.bind`, quantities,
+versions and the plain functions of strings. There are no loops (`all`, `exists`, `map`, ...) and no regular
+expressions, and a list is compared where it is written: it is not bound to a name, chosen by `?:` or part of a list,
+which could make it as large as a power of the expression's length. So an expression takes time in proportion to its
+length. What is not there is refused by name when the expression is compiled. Sources: the CEL language definition;
+Kubernetes' `resource.k8s.io/v1` CELDeviceSelector.
 """
 
 import re
@@ -69,6 +70,8 @@ class Selectable:
     driver: str
     attributes: Mapping[str, Mapping[str, Any]]
     capacity: Mapping[str, Mapping[str, Quantity]]
+    shareable: bool = False
+    """Several claims may use it at a time."""
 
 
 class _Domains(dict[str, Mapping[str, Any]]):
@@ -394,6 +397,8 @@ def _with(operation: Callable[[Any, Any], Any], right: Node) -> Step:
 def _field(name: str) -> Step:
     def evaluate(found: Any, _: Scope) -> Any:
         if isinstance(found, Selectable):
+            if name == "allowMultipleAllocations":
+                return found.shareable
             if name not in ("driver", "attributes", "capacity"):
                 _fail(f"device has no {name}")
             return found.driver if name == "driver" else _Domains(getattr(found, name))

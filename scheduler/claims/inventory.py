@@ -1,25 +1,53 @@
 """Devices that ResourceSlices list, by the nodes that reach them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from api.kube.claims import ResourceSlice
 from api.kube.selectors import NodeSelector, node_term_matches
 from cluster.resources import Key
-from scheduler.claims.expression import EvaluationError, Quantity, Selectable, quantity, version
+from scheduler.claims.capacity import Capacity, amount, capacity_of
+from scheduler.claims.expression import EvaluationError, Selectable, quantity, version
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
+PoolId = tuple[str, str]
+"""Driver and pool."""
+CounterId = tuple[str, str]
+"""Counter set and counter, within a pool."""
 
-PLAIN_FIELDS = frozenset({"name", "attributes", "capacity", "taints"})
-"""Fields of devices that are understood; one with others (shared counters, several allocations) is given to nobody."""
+KNOWN_FIELDS = frozenset(
+    {
+        "name",
+        "attributes",
+        "capacity",
+        "taints",
+        "consumesCounters",
+        "nodeName",
+        "nodeSelector",
+        "allNodes",
+        "allowMultipleAllocations",
+    }
+)
+"""Fields of devices that are understood; a device with others (conditions of binding) stays unallocated."""
 BARRING = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaint:
+    """A taint that keeps requests without a toleration away."""
+
+    key: str
+    value: str
+    effect: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """A device that may be given to a claim, whole."""
+    """A device that may be given to a claim."""
 
     id: DeviceId
     seen: Selectable
@@ -27,6 +55,50 @@ class Device:
     """The node that it is on; empty where several reach it."""
     node_selector: NodeSelector | None
     """Nodes that reach it where it is on none; None are all."""
+    taints: tuple[DeviceTaint, ...] = ()
+    consumes: tuple[tuple[CounterId, int], ...] = ()
+    """Amounts of the pool's counters that it consumes while it is given to a claim."""
+    capacities: Mapping[str, Capacity] = field(default_factory=dict)
+    place: int = 0
+    """Position in its pool."""
+
+    @property
+    def pool(self) -> PoolId:
+        """The pool that it is of."""
+        return self.id[:2]
+
+    @property
+    def shareable(self) -> bool:
+        """Several claims may use it, each a part of its capacity."""
+        return self.seen.shareable
+
+    def reached_by(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a node reaches it."""
+        return self.node_name == node if self.node_name else _reaches(self.node_selector, node, labels)
+
+
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """A pool whose slices are all there and say one thing."""
+
+    local: dict[str, list[Device]] = field(default_factory=dict)
+    elsewhere: list[Device] = field(default_factory=list)
+    """Devices on no node."""
+    counters: dict[CounterId, int] = field(default_factory=dict)
+    consumers: list[Device] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Slices:
+    """Slices of a pool as they are listed."""
+
+    by_key: dict[Key, ResourceSlice] = field(default_factory=dict)
+
+    def newest(self) -> list[ResourceSlice]:
+        """Slices of the newest generation, by name."""
+        newest = max((item.spec.pool.generation for item in self.by_key.values()), default=0)
+        found = [item for item in self.by_key.values() if item.spec.pool.generation == newest]
+        return sorted(found, key=lambda item: item.metadata.name)
 
 
 class Inventory:
@@ -35,10 +107,16 @@ class Inventory:
     def __init__(self) -> None:
         self.version = 0
         """Grows with each change."""
-        self._pools: dict[tuple[str, str], dict[Key, ResourceSlice]] = {}
-        self._pool_of: dict[Key, tuple[str, str]] = {}
-        self._local: dict[str, dict[tuple[str, str], list[Device]]] = {}
-        self._shared: dict[tuple[str, str], list[Device]] = {}
+        self._slices: dict[PoolId, Slices] = {}
+        self._pool_of: dict[Key, PoolId] = {}
+        self._pools: dict[PoolId, _Pool] = {}
+        self._unsettled: dict[PoolId, list[ResourceSlice]] = {}
+        """Slices of pools that are incomplete or contradict themselves."""
+        self._elsewhere: set[PoolId] = set()
+        self._with_counters: set[PoolId] = set()
+        self._local: dict[str, dict[PoolId, list[Device]]] = {}
+        self._on: dict[str, list[Device]] = {}
+        """Answers for nodes that reach no other devices than their own."""
 
     def put(self, key: Key, item: ResourceSlice) -> None:
         """Take a slice that appeared or changed."""
@@ -46,67 +124,194 @@ class Inventory:
         if self._pool_of.get(key, pool) != pool:
             self.drop(key)
         self._pool_of[key] = pool
-        self._pools.setdefault(pool, {})[key] = item
+        self._slices.setdefault(pool, Slices()).by_key[key] = item
         self._rebuild(pool)
 
     def drop(self, key: Key) -> None:
         """Forget a slice."""
         pool = self._pool_of.pop(key, None)
         if pool is not None:
-            self._pools[pool].pop(key, None)
+            self._slices[pool].by_key.pop(key, None)
             self._rebuild(pool)
-            if not self._pools[pool]:
-                del self._pools[pool]
+            if not self._slices[pool].by_key:
+                del self._slices[pool]
 
     def may_serve(self, node: str) -> bool:
         """Return whether the node has devices of its own, or there are devices on no node."""
-        return node in self._local or bool(self._shared)
+        return node in self._local or bool(self._elsewhere)
+
+    @property
+    def has_counters(self) -> bool:
+        """Some pool has counters that its devices consume together."""
+        return bool(self._with_counters)
+
+    def nodes_of(self, device: DeviceId) -> Iterable[str] | None:
+        """The nodes whose answers depend on whether the device is in use; None where it may be any."""
+        pool = self._pools.get(device[:2])
+        if pool is None:
+            return ()
+        return pool.local if not pool.elsewhere else None
+
+    def nodes_of_slice(self, key: Key) -> Iterable[str] | None:
+        """The nodes whose answers depend on a slice's pool; None where it may be any."""
+        pool = self._pool_of.get(key)
+        slices = self._slices[pool].by_key.values() if pool is not None else ()
+        names = {item.spec.node_name for item in slices}
+        return None if "" in names else names
 
     def on(self, node: str, labels: Mapping[str, str]) -> list[Device]:
-        """Return the devices that a node reaches, its own first."""
-        found = [device for devices in self._local.get(node, {}).values() for device in devices]
-        for devices in self._shared.values():
-            found += [device for device in devices if _reaches(device.node_selector, node, labels)]
+        """Return the devices that a node reaches, by driver, pool, slice and place. Not to be changed."""
+        found = self._on.get(node)
+        if found is not None:
+            return found
+        own = self._local.get(node, {})
+        if not self._elsewhere:
+            found = self._on[node] = [device for pool in sorted(own) for device in own[pool]]
+            return found
+        found = []
+        for pool in sorted(self._elsewhere | own.keys()):
+            devices = [*own.get(pool, ())]
+            devices += [each for each in self._pools[pool].elsewhere if _reaches(each.node_selector, node, labels)]
+            found += sorted(devices, key=lambda device: device.place)
         return found
 
-    def _rebuild(self, pool: tuple[str, str]) -> None:
+    def unsettled(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a pool that the node reaches is incomplete or contradicts itself: "all" is not known then."""
+        return any(_touches(item, node, labels) for items in self._unsettled.values() for item in items)
+
+    def counters_left(
+        self, devices: Iterable[Device], taken: Container[DeviceId]
+    ) -> dict[PoolId, dict[CounterId, int]]:
+        """Return what devices that are taken, on whatever node, leave of the counters of these devices' pools."""
+        found: dict[PoolId, dict[CounterId, int]] = {}
+        for pool in {device.pool for device in devices if device.consumes}:
+            left = found[pool] = dict(self._pools[pool].counters)
+            for device in self._pools[pool].consumers:
+                if device.id in taken:
+                    for counter, consumed in device.consumes:
+                        left[counter] -= consumed
+        return found
+
+    def _rebuild(self, pool: PoolId) -> None:
         self.version += 1
-        self._shared.pop(pool, None)
-        for node in [node for node, pools in self._local.items() if pools.pop(pool, None) is not None and not pools]:
-            del self._local[node]
-        slices = list(self._pools[pool].values())
-        newest = max((item.spec.pool.generation for item in slices), default=0)
-        current = [item for item in slices if item.spec.pool.generation == newest]
-        if not current or len(current) != current[0].spec.pool.resource_slice_count:
+        self._on.clear()
+        self._unsettled.pop(pool, None)
+        self._elsewhere.discard(pool)
+        self._with_counters.discard(pool)
+        known = self._pools.pop(pool, None)
+        for node in known.local if known is not None else ():
+            self._local[node].pop(pool)
+            if not self._local[node]:
+                del self._local[node]
+        slices = self._slices[pool].newest()
+        if not slices:
             return
-        for item in sorted(current, key=lambda item: item.metadata.name):
-            devices = [device for document in item.spec.devices if (device := _device(item, document)) is not None]
-            if item.spec.node_name:
-                self._local.setdefault(item.spec.node_name, {}).setdefault(pool, []).extend(devices)
-            elif item.spec.all_nodes or item.spec.node_selector is not None:
-                self._shared.setdefault(pool, []).extend(devices)
+        made = _pool(slices) if len(slices) == slices[0].spec.pool.resource_slice_count else None
+        if made is None:
+            self._unsettled[pool] = slices
+            return
+        self._pools[pool] = made
+        if made.counters:
+            self._with_counters.add(pool)
+        for node, devices in made.local.items():
+            self._local.setdefault(node, {})[pool] = devices
+        if made.elsewhere:
+            self._elsewhere.add(pool)
 
 
-def _device(item: ResourceSlice, document: Mapping[str, Any]) -> Device | None:
-    """Return the device; None for one that cannot be given whole to one claim, or to none for its taints."""
+def _pool(slices: Sequence[ResourceSlice]) -> _Pool | None:
+    """Return the pool; None where names are doubled or counters are consumed that are not there."""
+    made = _Pool()
+    names: set[str] = set()
+    sets: set[str] = set()
+    for item in slices:
+        for counter_set in item.spec.shared_counters:
+            named = str(counter_set.get("name"))
+            if named in sets:
+                return None
+            sets.add(named)
+            try:
+                made.counters |= {(named, name): total for name, total in _counters(counter_set)}
+            except (AttributeError, KeyError, TypeError, ValueError):
+                return None
+    place = 0
+    for item in slices:
+        for document in item.spec.devices:
+            name = document.get("name")
+            if name in names:
+                return None
+            names.add(str(name))
+            place += 1
+            device = _device(item, document, place)
+            if device is None:
+                continue
+            consumed = {str(entry.get("counterSet")) for entry in document.get("consumesCounters") or ()}
+            if not consumed <= sets or any(counter not in made.counters for counter, _ in device.consumes):
+                return None
+            if device.consumes:
+                made.consumers.append(device)
+            if device.node_name:
+                made.local.setdefault(device.node_name, []).append(device)
+            else:
+                made.elsewhere.append(device)
+    return made
+
+
+def _counters(document: Mapping[str, Any]) -> list[tuple[str, int]]:
+    return [(name, amount(counter["value"])) for name, counter in (document.get("counters") or {}).items()]
+
+
+def _device(item: ResourceSlice, document: Mapping[str, Any], place: int) -> Device | None:
+    """Return the device; None for one that says what is not understood, or that nodes are not told to reach."""
     spec = item.spec
-    if not document.keys() <= PLAIN_FIELDS or not isinstance(document.get("name"), str):
+    if not document.keys() <= KNOWN_FIELDS or not isinstance(document.get("name"), str):
         return None
-    if any(taint.get("effect") in BARRING for taint in document.get("taints") or ()):
-        return None
-    attributes: dict[str, dict[str, Any]] = {}
-    capacity: dict[str, dict[str, Quantity]] = {}
     try:
-        for name, value in (document.get("attributes") or {}).items():
-            domain, plain = _qualified(name, spec.driver)
-            attributes.setdefault(domain, {})[plain] = _attribute(value)
-        for name, value in (document.get("capacity") or {}).items():
-            domain, plain = _qualified(name, spec.driver)
-            capacity.setdefault(domain, {})[plain] = quantity(str(value["value"]))
-    except (EvaluationError, AttributeError, KeyError, TypeError, ValueError):
+        where = _where(item, document)
+        seen = _selectable(spec.driver, document)
+        taints = tuple(
+            DeviceTaint(str(taint.get("key", "")), str(taint.get("value", "")), str(taint["effect"]))
+            for taint in document.get("taints") or ()
+            if taint.get("effect") in BARRING
+        )
+        consumes = tuple(
+            ((str(entry["counterSet"]), name), consumed)
+            for entry in document.get("consumesCounters") or ()
+            for name, consumed in _counters(entry)
+        )
+        capacities = {name: capacity_of(value) for name, value in (document.get("capacity") or {}).items()}
+    except (EvaluationError, AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError):
         return None
-    seen = Selectable(spec.driver, attributes, capacity)
-    return Device((spec.driver, spec.pool.name, document["name"]), seen, spec.node_name, spec.node_selector)
+    if where is None:
+        return None
+    return Device((spec.driver, spec.pool.name, document["name"]), seen, *where, taints, consumes, capacities, place)
+
+
+def _where(item: ResourceSlice, document: Mapping[str, Any]) -> tuple[str, NodeSelector | None] | None:
+    """The device's node, or the nodes that reach it; None where the slice says neither."""
+    spec = item.spec
+    if spec.per_device_node_selection:
+        selector = document.get("nodeSelector")
+        if document.get("nodeName"):
+            return str(document["nodeName"]), None
+        if selector:
+            return "", msgspec.convert(selector, NodeSelector)
+        return ("", None) if document.get("allNodes") else None
+    if spec.node_name or spec.node_selector is not None or spec.all_nodes:
+        return spec.node_name, spec.node_selector
+    return None
+
+
+def _selectable(driver: str, document: Mapping[str, Any]) -> Selectable:
+    attributes: dict[str, dict[str, Any]] = {}
+    capacity: dict[str, dict[str, Any]] = {}
+    for name, value in (document.get("attributes") or {}).items():
+        domain, plain = _qualified(name, driver)
+        attributes.setdefault(domain, {})[plain] = _attribute(value)
+    for name, value in (document.get("capacity") or {}).items():
+        domain, plain = _qualified(name, driver)
+        capacity.setdefault(domain, {})[plain] = quantity(str(value["value"]))
+    return Selectable(driver, attributes, capacity, bool(document.get("allowMultipleAllocations")))
 
 
 def _qualified(name: str, driver: str) -> tuple[str, str]:
@@ -122,6 +327,15 @@ def _attribute(value: Mapping[str, Any]) -> Any:
     if kind not in ("int", "bool", "string"):
         raise ValueError(kind)
     return content
+
+
+def _touches(item: ResourceSlice, node: str, labels: Mapping[str, str]) -> bool:
+    spec = item.spec
+    if spec.node_name:
+        return spec.node_name == node
+    if spec.node_selector is not None:
+        return _reaches(spec.node_selector, node, labels)
+    return spec.all_nodes or spec.per_device_node_selection
 
 
 def _reaches(selector: NodeSelector | None, node: str, labels: Mapping[str, str]) -> bool:

@@ -6,26 +6,23 @@ shows them. Claims that ask for what `scheduler.claims` does not know are refuse
 before its claims are allocated never starts.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
 from api.kube.objects import Node, Pod
 from api.kube.selectors import NodeSelector, node_term_matches
-from cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Key, merge_patch, strategic_patch
-from scheduler.claims.allocation import (
-    ClaimDemand,
-    Given,
-    UnsupportedClaimError,
-    allocate,
-    allocation_document,
-    demand_of,
-)
+from cluster.resources import DEVICE_CLASSES, RESOURCE_SLICES, Key
+from scheduler.claim_writes import CLAIMS, MAX_CONSUMERS, emptied, idle, reserved, without
+from scheduler.claims.allocation import Effort, Given, allocate
+from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, demand_of
 from scheduler.claims.expression import EvaluationError, Expression
+from scheduler.claims.holdings import Choice, Holdings
 from scheduler.claims.inventory import Device, DeviceId, Inventory
+from scheduler.claims.rowanswers import RowAnswers
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import (
@@ -39,20 +36,18 @@ from scheduler.framework import (
     Plugin,
     Reason,
     Scope,
-    Verb,
+    Wait,
     Write,
 )
 
-CLAIMS = RESOURCE_CLAIMS.of(ResourceClaim)
 SLICES = RESOURCE_SLICES.of(ResourceSlice)
 CLASSES = DEVICE_CLASSES.of(DeviceClass)
 
-FINALIZER = "resource.kubernetes.io/delete-protection"
-MAX_CONSUMERS = 256
-"""Consumers of a claim; the API server takes no more."""
 OUT_OF_REACH, NO_DEVICES, SELECTOR_FAILED = 1, 2, 4
 DOUBT_SECONDS = 60.0
-"""Time for which devices stay taken whose writing failed, unless the claim shows that it did not take place."""
+"""Time for which devices stay taken whose writing failed, unless the claim shows devices or is gone."""
+SHARED_SECONDS = 60.0
+"""Longest wait of a pod for devices that another pod of its group writes into their claim."""
 MAX_ANSWERS = 65536
 """Answers of selectors that are kept."""
 
@@ -69,19 +64,8 @@ class Claims:
     open: tuple[ClaimDemand, ...] = ()
     own: tuple[Key, ...] = ()
     """Claims that were made for one pod."""
-    bits: Bits = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Answers for all rows, good for `state`."""
-    state: tuple[int, ...] = ()
-
-
-@dataclass(slots=True, eq=False)
-class Choice:
-    """Devices that were chosen for a claim and are not shown by it yet."""
-
-    uid: str
-    """Of the pod."""
-    devices: frozenset[DeviceId]
-    until: float = float("inf")
+    question: bytes = b""
+    """What the open claims ask for, whatever their names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +75,8 @@ class Plan:
     given: dict[Key, Given]
     keys: tuple[Key, ...] = ()
     """All claims of the pod, also those that had their devices before."""
+    shared: frozenset[Key] = frozenset()
+    """Claims of them that got their devices for another pod of the group, which writes them."""
     sent: bool = False
 
 
@@ -120,56 +106,71 @@ class DynamicResources(Plugin[Claims]):
     def __init__(self, config: object, handle: Handle) -> None:
         super().__init__(config, handle)
         self._inventory = Inventory()
-        self._held: dict[Key, frozenset[DeviceId]] = {}
-        """Devices by the claim that shows them."""
-        self._taken: Counter[DeviceId] = Counter()
-        self._chosen: dict[Key, Choice] = {}
+        self._holdings = Holdings()
         self._plans: dict[str, Plan] = {}
         self._leaving: set[tuple[Key, str]] = set()
         """Claims with the UID of a pod of ours that they were reserved for and that did not come to be bound."""
         self._release: dict[Key, tuple[str, str]] = {}
         """Claims to take devices from, each as it was looked at: its version, and the UID of the pod that it bars."""
         self._classes_of: dict[Key, set[PodClass]] = {}
-        self._version = 0
+        self._rows = RowAnswers()
+        """Whether rows serve what is asked, by question."""
         self._answers: dict[tuple[str, DeviceId], bool] = {}
+        self._labels: dict[Row, tuple[str, dict[str, str]]] = {}
 
     # Observer
 
     def node_changed(self, row: Row, node: Node) -> None:
         """Reach depends on names and labels."""
-        self._version += 1
+        known = (node.name, node.metadata.labels)
+        if self._labels.get(row) != known:
+            self._labels[row] = known
+            self._rows.row_changed(row)
+
+    def node_removed(self, row: Row) -> None:
+        """Forget the row."""
+        self._labels.pop(row, None)
+        self._rows.row_changed(row)
 
     def on_object(self, event: ObjectEvent) -> None:
         """Devices, classes and claims."""
-        self._version += 1
         if event.resource.plural == SLICES.plural:
             self._answers.clear()
+            before = self._inventory.nodes_of_slice(event.key)
             if event.action is Action.DELETE:
                 self._inventory.drop(event.key)
             else:
                 self._inventory.put(event.key, event.after)
+            after = self._inventory.nodes_of_slice(event.key)
+            self._touch(None if before is None or after is None else {*before, *after})
         elif event.resource.plural == CLASSES.plural:
+            self._rows.clear()
             self.handle.invalidate()
         else:
             self._claim_changed(event.key, None if event.action is Action.DELETE else event.after)
 
     def _claim_changed(self, key: Key, claim: ResourceClaim | None) -> None:
-        for device in self._held.pop(key, ()):
-            self._taken[device] -= 1
-            if not self._taken[device]:
-                del self._taken[device]
-        allocation = claim.status.allocation if claim is not None else None
-        if allocation is not None:
-            results = allocation.devices.results
-            devices = frozenset((each.driver, each.pool, each.device) for each in results if not each.admin_access)
-            self._held[key] = devices
-            self._taken.update(devices)
-        choice = self._chosen.get(key)
-        if choice is not None and (claim is None or allocation is not None or choice.until != float("inf")):
-            del self._chosen[key]
+        self._used_otherwise(self._holdings.show(key, claim))
         classes = self._classes_of.pop(key, None)
         if classes:
             self.handle.forget(classes)
+        for uid, plan in list(self._plans.items()):
+            if key in plan.shared:
+                self._look_at_shared(uid, plan)
+
+    def _used_otherwise(self, devices: Iterable[DeviceId]) -> None:
+        for device in devices:
+            self._touch(self._inventory.nodes_of(device))
+
+    def _touch(self, nodes: Iterable[str] | None) -> None:
+        """Ask the nodes again; None is all."""
+        if nodes is None:
+            self._rows.row_changed(None)
+            return
+        for node in nodes:
+            row = self.handle.snapshot.row(node)
+            if row is not None:
+                self._rows.row_changed(row)
 
     # One attempt
 
@@ -203,7 +204,8 @@ class DynamicResources(Plugin[Claims]):
                 return Claims(f"{error}: not supported by this scheduler; use default-scheduler")
             except (LookupError, AttributeError, TypeError, ValueError) as error:
                 return Claims(str(error))
-        return Claims("", keys, tuple(allocated), tuple(demands), tuple(own))
+        question = msgspec.msgpack.encode([demand.claim.spec for demand in demands])
+        return Claims("", keys, tuple(allocated), tuple(demands), tuple(own), question)
 
     def pre_filter(self, attempt: Attempt, spec: Claims) -> Reason | None:
         """Claims that no node can help."""
@@ -218,14 +220,12 @@ class DynamicResources(Plugin[Claims]):
             owner = claim.metadata.controlled_by
             if key in spec.own and (owner is None or owner.uid != uid) and not attempt.simulated:
                 return Reason(f'resourceclaim "{key.name}" was not created for the pod', resolvable=False)
-            choice = self._chosen.get(key)
-            if choice is not None and choice.uid != uid:
-                if choice.uid in self._kin(attempt.pod) and choice.uid in self.handle.waiting():
-                    text = f'a gang whose members share resourceclaim "{key.name}" before it has devices'
-                    return Reason(f"{text} is not supported by this scheduler", resolvable=False)
+            choice = self._holdings.chosen.get(key)
+            if choice is not None and choice.uid != uid and not self._may_share(attempt.pod, choice):
                 return Reason(f'resourceclaim "{key.name}" is being allocated for another pod', resolvable=False)
             consumers = claim.status.reserved_for
-            if len(consumers) >= MAX_CONSUMERS and all(each.uid != uid for each in consumers):
+            others = len(choice.sharers) + 1 if choice is not None and choice.uid != uid else 0
+            if len(consumers) + others >= MAX_CONSUMERS and all(each.uid != uid for each in consumers):
                 return Reason(f'resourceclaim "{key.name}" has {MAX_CONSUMERS} consumers', resolvable=False)
         return None
 
@@ -241,18 +241,22 @@ class DynamicResources(Plugin[Claims]):
         """One bit for the first thing that is wrong with a row."""
         if not spec.open and not spec.allocated:
             return None
-        snapshot = attempt.snapshot
-        if not isinstance(rows, slice) or rows.stop - rows.start != snapshot.rows_used:
+        snapshot, uid, chosen = attempt.snapshot, attempt.pod.uid, self._holdings.chosen
+        effort = Effort()
+        part = not isinstance(rows, slice) or rows.stop - rows.start != snapshot.rows_used
+        if part or any(key in chosen for key in spec.keys):
             numbers = np.arange(snapshot.rows_used)[rows]
-            return np.array([self._judge(spec, int(row), attempt.pod.uid) for row in numbers], dtype=np.int64)
-        state = (self._version, snapshot.rows_used)
-        if spec.state != state:
-            bits = [self._judge(spec, row, attempt.pod.uid) for row in range(snapshot.rows_used)]
-            spec.bits, spec.state = np.array(bits, dtype=np.int64), state
-        return spec.bits
+            return np.array([self._judge(spec, int(row), uid, effort) for row in numbers], dtype=np.int64)
+        if not spec.open:
+            return self._reached_bits(spec, snapshot.rows_used)
+        bits = self._rows.of(spec.question, snapshot.rows_used, lambda row: self._serves(spec, row, uid, effort))
+        if not spec.allocated:
+            return bits
+        reached = self._reached_bits(spec, snapshot.rows_used)
+        return np.where(reached != 0, reached, bits)
 
     def post_filter(self, attempt: Attempt, spec: Claims, failure: Failure) -> Nomination | None:
-        """Devices are given back that alone keep the pod from a node, where nobody else uses the claim."""
+        """Devices are given back that alone keep the pod from a node, where the claim has no other consumer."""
         barred = self._barred(spec, failure)
         claims = self.handle.objects(CLAIMS)
         for key in spec.keys if barred else ():
@@ -260,33 +264,46 @@ class DynamicResources(Plugin[Claims]):
             if claim is None or claim.status.allocation is None or claim.status.allocation.node_selector is None:
                 continue
             selector = claim.status.allocation.node_selector
-            if _idle(claim, attempt.pod.uid) and not all(self._reaches(selector, row) for row in barred):
+            if idle(claim, attempt.pod.uid) and not all(self._reaches(selector, row) for row in barred):
                 self._release[key] = (claim.metadata.resource_version, attempt.pod.uid)
         return None
 
     def permit(self, attempt: Attempt, spec: Claims, row: Row) -> Reason | None:
-        """Choose devices for the claims that have none."""
-        given = self._given(spec, row, attempt.pod.uid)
-        if given is None:
+        """Choose devices for the claims that have none, but for those that a pod of the same group chose before."""
+        uid, chosen = attempt.pod.uid, self._holdings.chosen
+        given = self._given(spec, row, uid, Effort())
+        shared = frozenset(key for key in spec.keys if key in chosen and chosen[key].uid != uid)
+        if given is None or self._out_of_reach(shared, row):
             return Reason("devices were given to another claim meanwhile")
-        self._plans[attempt.pod.uid] = Plan(given, spec.keys)
+        self._plans[uid] = Plan(given, spec.keys, shared)
+        for key in shared:
+            chosen[key].sharers.add(uid)
         for key, devices in given.items():
-            self._chosen[key] = Choice(attempt.pod.uid, frozenset(device.id for _, device in devices))
-            self._version += 1
+            self._used_otherwise(self._holdings.choose(key, Choice(uid, devices)))
         return None
 
+    def settle(self, attempt: Attempt, spec: Claims, row: Row) -> Wait | Reason | None:
+        """Wait for claims that another pod of the group writes."""
+        plan = self._plans[attempt.pod.uid]
+        return Wait(SHARED_SECONDS) if any(key in self._holdings.chosen for key in plan.shared) else None
+
     def pre_bind(self, attempt: Attempt, spec: Claims, row: Row) -> Reason | Sequence[Write]:
-        """Write devices and consumer into each claim, which holds only for the claim that was looked at."""
+        """Write devices and consumers into each claim, which holds only for the claim that was looked at."""
         plan = self._plans[attempt.pod.uid]
         plan.sent = True
-        claims = self.handle.objects(CLAIMS)
+        claims, placed = self.handle.objects(CLAIMS), self.handle.snapshot.pods
         demands = {demand.key: demand for demand in spec.open}
         writes: list[Write] = []
         for key in spec.keys:
             claim: ResourceClaim | None = claims.get(key)
             if claim is None:
                 return Reason(f'resourceclaim "{key.name}" is gone')
-            writes += _writes(claim, key, attempt, demands.get(key), plan.given.get(key))
+            consumers, allocation = [attempt.pod], None
+            if key in plan.given:
+                sharers = sorted(self._holdings.chosen[key].sharers) if key in self._holdings.chosen else []
+                consumers += [placed[uid].info for uid in sharers if uid in placed]
+                allocation = (demands[key], plan.given[key])
+            writes += reserved(claim, key, consumers, allocation, attempt.now)
         return writes
 
     def unreserve(self, attempt: Attempt, spec: Claims, row: Row) -> None:
@@ -297,16 +314,21 @@ class DynamicResources(Plugin[Claims]):
         plan = self._plans.pop(uid, None)
         if plan is None:
             return
-        for key in plan.given:
-            choice = self._chosen.get(key)
-            if choice is not None and choice.uid == uid:
-                if plan.sent:
-                    choice.until = attempt.now + DOUBT_SECONDS
-                else:
-                    del self._chosen[key]
-        if plan.sent:
-            self._leaving |= {(key, uid) for key in spec.keys}
-        self._version += 1
+        alone: set[str] = set()
+        for key in plan.keys:
+            choice = self._holdings.chosen.get(key)
+            if choice is None:
+                continue
+            choice.sharers.discard(uid)
+            if choice.uid == uid and plan.sent:
+                choice.until = attempt.now + DOUBT_SECONDS
+            elif choice.uid == uid:
+                alone |= choice.sharers
+                self._used_otherwise(self._holdings.drop(key))
+        left = spec.keys if plan.sent else tuple(plan.shared)
+        self._leaving |= {(key, uid) for key in left}
+        for other in sorted(alone):
+            self.handle.reject(other, Reason("a resource claim lost its devices", plugin=self.name))
 
     def post_bind(self, attempt: Attempt, spec: Claims, row: Row) -> Iterable[Write]:
         """The claims will show their devices."""
@@ -314,25 +336,23 @@ class DynamicResources(Plugin[Claims]):
         return ()
 
     def tick(self, now: float) -> Iterable[Write]:
-        """Take pods out of claims that did not come to be bound, and devices from claims that nobody uses."""
-        for key in [key for key, choice in self._chosen.items() if choice.until <= now]:
-            del self._chosen[key]
-            self._version += 1
+        """Take pods out of claims that did not come to be bound, and devices from claims without consumers."""
+        for key in [key for key, choice in self._holdings.chosen.items() if choice.until <= now]:
+            self._used_otherwise(self._holdings.drop(key))
         claims, writes = self.handle.objects(CLAIMS), list[Write]()
         for key, uid in list(self._leaving):
             claim: ResourceClaim | None = claims.get(key)
             if claim is None or uid in self._plans or uid in self.handle.snapshot.pods:
                 self._leaving.discard((key, uid))
             elif any(each.uid == uid for each in claim.status.reserved_for):
-                writes.append(_without(claim, key, uid))
+                writes.append(without(claim, key, uid))
         release, self._release = self._release, {}
         in_use = {key for plan in self._plans.values() for key in plan.keys} if release else set()
         for key, (version, uid) in release.items():
             claim = claims.get(key)
-            if claim is None or claim.metadata.resource_version != version or key in in_use or not _idle(claim, uid):
+            if claim is None or claim.metadata.resource_version != version or key in in_use or not idle(claim, uid):
                 continue
-            body = {"metadata": _as_seen(claim), "status": {"allocation": None, "reservedFor": None}}
-            writes.append(Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False))
+            writes.append(emptied(claim, key))
         return writes
 
     # Internals
@@ -353,33 +373,65 @@ class DynamicResources(Plugin[Claims]):
     def _kin(self, info: PodInfo) -> set[str]:
         return {uid for plugin in self.handle.peers().values() for uid in plugin.kin(info)}
 
-    def _judge(self, spec: Claims, row: Row, uid: str) -> int:
-        snapshot = self.handle.snapshot
+    def _may_share(self, info: PodInfo, choice: Choice) -> bool:
+        """Return whether the claim's devices were chosen for a pod of the same group that is still held."""
+        return choice.uid in self.handle.waiting() and choice.uid in self._kin(info)
+
+    def _look_at_shared(self, uid: str, plan: Plan) -> None:
+        """Let a pod go on once the claims that another pod wrote show their devices."""
+        claims = self.handle.objects(CLAIMS)
+        shown = [claims.get(key) for key in plan.shared]
+        if any(claim is None for claim in shown):
+            self.handle.reject(uid, Reason("a resource claim is gone", plugin=self.name))
+        elif all(claim is not None and claim.status.allocation is not None for claim in shown):
+            self.handle.allow(uid, self.name)
+
+    def _out_of_reach(self, keys: Iterable[Key], row: Row) -> bool:
+        """Return whether the row does not reach devices that were chosen for another pod."""
+        chosen, snapshot = self._holdings.chosen, self.handle.snapshot
+        labels, name = snapshot.labels.of(row), snapshot.names[row]
+        return not all(chosen[key].reached_by(name, labels) for key in keys)
+
+    def _judge(self, spec: Claims, row: Row, uid: str, effort: Effort) -> int:
+        snapshot, chosen = self.handle.snapshot, self._holdings.chosen
         if not snapshot.live[row]:
             return 0
-        if not all(self._reaches(selector, row) for selector in spec.allocated):
+        shared = [key for key in spec.keys if key in chosen and chosen[key].uid != uid]
+        if not all(self._reaches(selector, row) for selector in spec.allocated) or self._out_of_reach(shared, row):
             return OUT_OF_REACH
-        if not spec.open:
+        return self._serves(spec, row, uid, effort)
+
+    def _reached_bits(self, spec: Claims, rows_used: int) -> Bits:
+        """Rows that claims with devices are out of reach of."""
+        live = self.handle.snapshot.live
+        return np.array(
+            [
+                OUT_OF_REACH * (bool(live[row]) and not all(self._reaches(each, row) for each in spec.allocated))
+                for row in range(rows_used)
+            ],
+            dtype=np.int64,
+        )
+
+    def _serves(self, spec: Claims, row: Row, uid: str, effort: Effort) -> int:
+        """Why the row has no devices for the open claims; 0 when it has."""
+        if not spec.open or not self.handle.snapshot.live[row]:
             return 0
         try:
-            return 0 if self._given(spec, row, uid) is not None else NO_DEVICES
+            return 0 if self._given(spec, row, uid, effort) is not None else NO_DEVICES
         except EvaluationError:
             return SELECTOR_FAILED
 
-    def _given(self, spec: Claims, row: Row, uid: str) -> dict[Key, Given] | None:
-        if not spec.open:
+    def _given(self, spec: Claims, row: Row, uid: str, effort: Effort) -> dict[Key, Given] | None:
+        chosen = self._holdings.chosen
+        demands = [each for each in spec.open if each.key not in chosen or chosen[each.key].uid == uid]
+        if not demands:
             return {}
         snapshot = self.handle.snapshot
         name = snapshot.names[row]
-        wanted = any(demand.demands for demand in spec.open)
-        if wanted and not self._inventory.may_serve(name):
+        if any(demand.requests for demand in demands) and not self._inventory.may_serve(name):
             return None
-        devices = self._inventory.on(name, snapshot.labels.of(row))
-        taken = {device.id for device in devices if device.id in self._taken}
-        for key, choice in self._chosen.items():
-            if choice.uid != uid or key not in spec.keys:
-                taken |= choice.devices
-        return allocate(spec.open, devices, taken, self._selects)
+        offer = self._holdings.offer(self._inventory, name, snapshot.labels.of(row), uid=uid, own=spec.keys)
+        return allocate(demands, offer, self._selects, effort)
 
     def _selects(self, expression: Expression, device: Device) -> bool:
         known = (expression.text, device.id)
@@ -405,54 +457,3 @@ def _claim_keys(pod: Pod) -> tuple[list[Key | None], list[Key]]:
             found.append(Key(namespace, name) if name else None)
             own += [Key(namespace, name)] if name else []
     return found, own
-
-
-def _writes(
-    claim: ResourceClaim, key: Key, attempt: Attempt, demand: ClaimDemand | None, given: Given | None
-) -> Iterable[Write]:
-    """Status first: it holds only for the claim as it was looked at, and a finalizer would make that another.
-
-    The finalizer is merged by the API server with those that were added meanwhile.
-    """
-    info = attempt.pod
-    status: dict[str, object] = {}
-    if demand is not None and given is not None:
-        status["allocation"] = allocation_document(demand, given, attempt.now)
-    if all(each.uid != info.uid for each in claim.status.reserved_for):
-        consumer = {"resource": "pods", "name": info.pod.metadata.name, "uid": info.uid}
-        status["reservedFor"] = [*_consumers(claim), consumer]
-    if status:
-        body = {"metadata": _as_seen(claim), "status": status}
-        yield Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False)
-    if FINALIZER not in claim.metadata.finalizers:
-        meta = {"uid": claim.metadata.uid, "finalizers": [FINALIZER]}
-        yield Write(Verb.PATCH, CLAIMS, key, strategic_patch({"metadata": meta}), repeat=False)
-
-
-def _without(claim: ResourceClaim, key: Key, uid: str) -> Write:
-    left = [each for each in _consumers(claim) if each["uid"] != uid]
-    body: Mapping[str, object] = {"metadata": _as_seen(claim), "status": {"reservedFor": left or None}}
-    return Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False)
-
-
-def _consumers(claim: ResourceClaim) -> list[dict[str, str]]:
-    return [
-        {
-            **({"apiGroup": each.api_group} if each.api_group else {}),
-            "resource": each.resource,
-            "name": each.name,
-            "uid": each.uid,
-        }
-        for each in claim.status.reserved_for
-    ]
-
-
-def _idle(claim: ResourceClaim, uid: str) -> bool:
-    """Return whether no other pod may use the claim."""
-    return all(each.uid == uid for each in claim.status.reserved_for)
-
-
-def _as_seen(claim: ResourceClaim) -> dict[str, str]:
-    meta = claim.metadata
-    seen = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-    return {name: value for name, value in seen.items() if value}

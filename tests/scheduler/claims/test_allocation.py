@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from api.kube.claims import DeviceClass, ResourceClaim
 from api.kube.selectors import NodeSelector
 from cluster.resources import Key
-from scheduler.claims.allocation import ClaimDemand, UnsupportedClaimError, allocate, allocation_document, demand_of
+from scheduler.claims.allocation import allocate, allocation_document
+from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, demand_of
 from scheduler.claims.expression import Expression, Selectable
-from scheduler.claims.inventory import Device, DeviceId
+from scheduler.claims.inventory import Device, DeviceId, DeviceTaint
+from scheduler.claims.search import Offer, Share
 
 CLASSES = {Key("", "any"): msgspec.convert({"metadata": {"name": "any"}}, DeviceClass)}
 
@@ -41,10 +43,10 @@ def claim(name: str, *requests: dict[str, Any], **devices: Any) -> ClaimDemand:
 
 
 def found(claims: list[ClaimDemand], devices: list[Device], taken: Collection[DeviceId] = ()) -> Any:
-    given = allocate(claims, devices, taken, selects)
+    given = allocate(claims, Offer(devices, taken), selects)
     if given is None:
         return None
-    return {key.name: [(name, each.id[2]) for name, each in pairs] for key, pairs in given.items()}
+    return {key.name: [(share.demand.request, share.device.id[2]) for share in each] for key, each in given.items()}
 
 
 A, B, C = device("a", kind="x", numa=0), device("b", kind="x", numa=1), device("c", kind="y", numa=1)
@@ -105,19 +107,18 @@ def test_what_brute_force_allocates_is_allocated(
         and (not rules or len({made[int(each.id[2])][1] for each in chosen}) <= 1)
         for chosen in itertools.permutations(devices, len(units))
     )
-    given = allocate([claim("c", *requests, **rules)], devices, set(), selects)
+    given = allocate([claim("c", *requests, **rules)], Offer(devices), selects)
     assert (given is not None) is possible
     if given is not None:
-        ids = [each.id for _, each in given[Key("ns", "c")]]
+        ids = [share.device.id for share in given[Key("ns", "c")]]
         assert len(ids) == len(set(ids)) == len(units)
 
 
 UNSERVED = [
-    ({"name": "r", "firstAvailable": [{"name": "s"}]}, "request r: firstAvailable"),
-    (request("r", adminAccess=True), "adminAccess"),
     (request("r", allocationMode="Some"), "allocationMode Some"),
-    (request("r", tolerations=[{"operator": "Exists"}]), "tolerations"),
-    (request("r", capacity={"requests": {"memory": "1Gi"}}), "capacity"),
+    (request("r", capacity={"limits": {"memory": "1Gi"}}), "request r: limits"),
+    ({"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "any", "count": 33}]}, "more than 32 devices"),
+    ({"name": "r", "oneOf": []}, "request r: oneOf"),
     (request("r", derivedAttributes=[{}]), "derivedAttributes"),
     (request("r", "[1].exists(x, true)"), "selector: "),
     (request("r", count=33), "more than 32 devices"),
@@ -129,8 +130,8 @@ def test_what_is_not_served_is_named(row: int) -> None:
     stated, named = UNSERVED[row]
     with pytest.raises(UnsupportedClaimError, match=named):
         claim("c", stated)
-    with pytest.raises(UnsupportedClaimError, match="distinctAttribute"):
-        claim("c", request("r"), constraints=[{"distinctAttribute": "d.io/x"}])
+    with pytest.raises(UnsupportedClaimError, match="constraint: otherAttribute"):
+        claim("c", request("r"), constraints=[{"otherAttribute": "d.io/x"}])
     with pytest.raises(LookupError, match="no device class none"):
         claim("c", request("r", deviceClassName="none"))
 
@@ -139,13 +140,13 @@ def test_the_allocation_says_devices_parameters_and_nodes() -> None:
     parameters = {"opaque": {"driver": "d.io", "parameters": {"x": 1}}}
     foreign = {"opaque": {"driver": "other.io", "parameters": {}}}
     made = claim("c", request("r"), config=[parameters, foreign])
-    given = allocate([made], [A], set(), selects)
+    given = allocate([made], Offer([A]), selects)
     assert given is not None
     assert allocation_document(made, given[Key("ns", "c")], 0.0) == {
         "allocationTimestamp": "1970-01-01T00:00:00Z",
         "devices": {
             "results": [{"request": "r", "driver": "d.io", "pool": "p", "device": "a"}],
-            "config": [{**parameters, "source": "FromClaim"}],
+            "config": [{**parameters, "source": "FromClaim"}, {**foreign, "source": "FromClaim"}],
         },
         "nodeSelector": {
             "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]
@@ -153,8 +154,40 @@ def test_the_allocation_says_devices_parameters_and_nodes() -> None:
     }
     rack = {"key": "rack", "operator": "In", "values": ["r1"]}
     selector = msgspec.convert({"nodeSelectorTerms": [{"matchExpressions": [rack]}]}, NodeSelector)
-    shared = [("r", device("s", "", selector)), ("r", device("t", ""))]
+    ((demand,),) = made.requests
+    shared = [Share(demand, device("s", "", selector)), Share(demand, device("t", ""))]
     assert allocation_document(made, shared, 0.0)["nodeSelector"] == {
         "nodeSelectorTerms": [{"matchExpressions": [rack]}]
     }
-    assert "nodeSelector" not in allocation_document(made, [("r", device("t", ""))], 0.0)
+    assert "nodeSelector" not in allocation_document(made, [Share(demand, device("t", ""))], 0.0)
+
+
+def test_a_constraint_may_ask_for_values_that_differ() -> None:
+    apart = [{"distinctAttribute": "d.io/numa"}]
+    assert found([claim("c", request("r", count=2), constraints=apart)], [B, C, A]) == {"c": [("r", "b"), ("r", "a")]}
+    assert found([claim("c", request("r", count=3), constraints=apart)], [A, B, C]) is None
+
+
+def test_a_search_that_takes_too_long_is_left_to_the_matching() -> None:
+    many = [device(f"x{index}", numa=0) for index in range(40)] + [device("y", numa=1)]
+    only = 'device.attributes["d.io"].numa == 1'
+    given = found([claim("c", request("any", count=8), request("most", count=8), request("one", only, count=1))], many)
+    assert given is not None
+    assert [name for request, name in given["c"] if request == "one"] == ["y"]
+    near = [{"matchAttribute": "d.io/numa"}]
+    assert found([claim("c", request("any", count=9), request("one", only), constraints=near)], many) is None
+
+
+def test_taints_keep_requests_without_a_toleration_away() -> None:
+    made = device("a")
+    tainted = Device(made.id, made.seen, "n0", None, (DeviceTaint("broken", "yes", "NoSchedule"),))
+    assert found([claim("c", request("r"))], [tainted]) is None
+    assert found([claim("c", request("r", allocationMode="All"))], [tainted]) is None
+    for toleration in (
+        {"operator": "Exists"},
+        {"key": "broken", "value": "yes"},
+        {"key": "broken", "operator": "Exists", "effect": "NoSchedule"},
+    ):
+        assert found([claim("c", request("r", tolerations=[toleration]))], [tainted]) == {"c": [("r", "a")]}
+    for toleration in ({"key": "broken", "value": "no"}, {"operator": "Exists", "effect": "NoExecute"}):
+        assert found([claim("c", request("r", tolerations=[toleration]))], [tainted]) is None

@@ -52,21 +52,59 @@ def test_devices_on_no_node_are_reached_by_selector_or_by_all() -> None:
     assert names(made, rack="r2") == ["b"]
 
 
-def test_a_device_that_is_shared_tainted_or_unreadable_is_given_to_nobody() -> None:
+def test_a_device_that_is_not_understood_stays_unallocated() -> None:
     made = Inventory()
     devices = [
-        {"name": "parts", "consumesCounters": [{"counterSet": "c"}]},
-        {"name": "several", "allowMultipleAllocations": True},
-        {"name": "tainted", "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        {"name": "waits", "bindingConditions": ["ready"]},
         {"name": "list", "attributes": {"x": {"strings": ["a"]}}},
         {"name": "two", "attributes": {"x": {"int": 1, "bool": True}}},
         {"name": "amount", "capacity": {"memory": {"value": "much"}}},
         {"name": "none", "capacity": {"memory": None}},
+        {"name": "tainted", "taints": [{"key": "k", "effect": "NoSchedule"}]},
         {"name": "noted", "taints": [{"key": "k", "effect": "None"}]},
         {"name": "plain", "attributes": {"x": {"int": 1}, "y.io/x": {"version": "1.2.3"}}},
     ]
     put(made, "s", devices, nodeName="n0")
-    assert names(made) == ["noted", "plain"]
-    plain = made.on("n0", {})[1].seen
-    assert plain.attributes["d.io"]["x"] == 1
-    assert set(plain.attributes) == {"d.io", "y.io"}
+    assert names(made) == ["tainted", "noted", "plain"]
+    tainted, noted, plain = made.on("n0", {})
+    assert tainted.taints
+    assert not noted.taints
+    assert plain.seen.attributes["d.io"]["x"] == 1
+    assert set(plain.seen.attributes) == {"d.io", "y.io"}
+
+
+def test_a_pool_that_contradicts_itself_is_unsettled() -> None:
+    made = Inventory()
+    put(made, "s0", [{"name": "a"}, {"name": "a"}], nodeName="n0")
+    assert (names(made), made.unsettled("n0", {}), made.unsettled("n1", {})) == ([], True, False)
+    put(made, "s0", [{"name": "a", "consumesCounters": [{"counterSet": "c", "counters": {}}]}], nodeName="n0")
+    assert made.unsettled("n0", {})
+    put(made, "s0", [{"name": "a"}], nodeName="n0")
+    assert (names(made), made.unsettled("n0", {})) == (["a"], False)
+
+
+def test_devices_that_are_taken_leave_less_of_their_counters() -> None:
+    made = Inventory()
+    two = {"resourceSliceCount": 2}
+    part = {"consumesCounters": [{"counterSet": "c", "counters": {"memory": {"value": "3"}}}]}
+    put(made, "s0", [{"name": "a", **part}, {"name": "b", **part}], nodeName="n0", pool=two)
+    put(made, "s1", [], nodeName="n0", sharedCounters=[{"name": "c", "counters": {"memory": {"value": "8"}}}], pool=two)
+    assert made.has_counters
+    taken = {("d.io", "p", "a")}
+    assert made.counters_left(made.on("n0", {}), taken) == {("d.io", "p"): {("c", "memory"): 5000}}
+    made.drop(Key("", "s1"))
+    assert not made.has_counters
+
+
+def test_each_device_may_say_its_own_nodes() -> None:
+    made = Inventory()
+    term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}
+    devices = [
+        {"name": "a", "nodeName": "n0"},
+        {"name": "b", "nodeSelector": {"nodeSelectorTerms": [term]}},
+        {"name": "c", "allNodes": True},
+        {"name": "d"},
+    ]
+    put(made, "s", devices, perDeviceNodeSelection=True)
+    assert names(made) == ["a", "c"]
+    assert names(made, "n1", rack="r1") == ["b", "c"]

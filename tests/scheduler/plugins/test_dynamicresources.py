@@ -1,5 +1,6 @@
 """DynamicResources: devices are chosen once, written with the binding, and given back when that fails."""
 
+from queue import Queue
 from typing import Any
 
 import msgspec
@@ -7,17 +8,19 @@ import pytest
 
 from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
 from api.kube.objects import Pod
-from cluster.resources import RESOURCE_CLAIMS, Key, Patch
+from cluster.resources import PODS, RESOURCE_CLAIMS, Key, Patch, merge_patch
 from cluster.twin import Twin
+from scheduler.claim_writes import CLAIMS, FINALIZER
 from scheduler.claims.allocation import allocate
 from scheduler.claims.inventory import DeviceId
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent, Verb, Write
+from scheduler.framework import Action, ObjectEvent, Write
 from scheduler.outcome import BindingPlan
 from scheduler.plugins import dynamicresources
 from scheduler.plugins.coscheduling import Coscheduling
-from scheduler.plugins.dynamicresources import CLAIMS, CLASSES, FINALIZER, SLICES, DynamicResources
+from scheduler.plugins.dynamicresources import CLASSES, SLICES, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.writer import BindAnswer, WriteFailure, Writer
 from tests.schedobjects import engine, node, pod
 
 KINDS = {"claims": DynamicResources, "fit": NodeResourcesFit, "gangs": Coscheduling}
@@ -85,13 +88,14 @@ def test_a_pod_goes_to_the_devices_and_the_claim_is_written_with_the_binding() -
     plan = attempt(made, asking("p", "c"))
     assert isinstance(plan, BindingPlan)
     assert plan.placed.node == "n1"
-    status, meta = bodies(plan.writes)
+    meta, status = bodies(plan.writes)
     assert status["metadata"] == {"uid": "uid-c", "resourceVersion": "1"}
+    assert [write.continues for write in plan.writes] == [False, True, False]
     assert status["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
     results = status["status"]["allocation"]["devices"]["results"]
     assert results == [{"request": "r", "driver": "d.io", "pool": "n1", "device": "gpu0"}]
-    assert meta["metadata"] == {"uid": "uid-c", "finalizers": [FINALIZER]}
-    assert [write.verb.value for write in plan.writes] == ["patch-status", "patch", "bind"]
+    assert meta["metadata"] == {"uid": "uid-c", "resourceVersion": "1", "finalizers": [FINALIZER]}
+    assert [write.verb.value for write in plan.writes] == ["patch", "patch-status", "bind"]
 
 
 def test_a_node_is_asked_for_its_own_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +105,9 @@ def test_a_node_is_asked_for_its_own_devices_alone(monkeypatch: pytest.MonkeyPat
         claim(made, f"on-{name}", status={"allocation": {"devices": {"results": results}}})
     asked: list[set[DeviceId]] = []
 
-    def noted(claims: Any, devices: Any, taken: Any, selects: Any) -> Any:
-        asked.append(set(taken))
-        return allocate(claims, devices, taken, selects)
+    def noted(claims: Any, offer: Any, selects: Any, effort: Any) -> Any:
+        asked.append(set(offer.taken))
+        return allocate(claims, offer, selects, effort)
 
     monkeypatch.setattr(dynamicresources, "allocate", noted)
     claim(made, "c")
@@ -111,34 +115,95 @@ def test_a_node_is_asked_for_its_own_devices_alone(monkeypatch: pytest.MonkeyPat
     assert asked[:2] == [{("d.io", "n0", "gpu0")}, {("d.io", "n1", "gpu0")}]
 
 
-def test_a_gang_that_shares_a_claim_without_devices_is_told_so() -> None:
+def gang(*names: str, claims: tuple[str, ...] = ("c",)) -> list[Pod]:
+    prefix = "gang.scheduling.koordinator.sh/"
+    annotations = {f"{prefix}name": "g", f"{prefix}min-available": str(len(names))}
+    return [asking(name, *claims, annotations=annotations) for name in names]
+
+
+def shown(made: Engine, name: str, node: str, *pods: str, now: float = 1.0) -> None:
+    results = [{"request": "r", "driver": "d.io", "pool": node, "device": "gpu0"}]
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    selector = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    consumers = [{"resource": "pods", "name": each, "uid": f"uid-{each}"} for each in pods]
+    status = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}, "reservedFor": consumers}
+    claim(made, name, status=status, finalizers=[FINALIZER], resourceVersion="3")
+
+
+def test_a_gang_shares_a_claim_without_devices() -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0",))
+    claim(made, "c")
+    for each in gang("p", "q"):
+        made.on_pod(Action.ADD, each, 0.0)
+    while made.schedule_one(0.0) is not None:
+        pass
+    (first,) = made.bindings
+    assert first.placed.info.pod.metadata.name == "p"
+    consumers = bodies(first.writes)[1]["status"]["reservedFor"]
+    assert [each["name"] for each in consumers] == ["p", "q"]
+    made.bound(made.bindings.popleft(), 1.0)
+    assert not made.bindings, "q waits until the claim shows its devices"
+    shown(made, "c", first.placed.node, "p", "q")
+    (second,) = made.bindings
+    assert second.placed.node == first.placed.node
+    assert [write.verb.value for write in second.writes] == ["bind"]
+
+
+def test_a_gang_whose_claim_is_not_written_lets_go() -> None:
+    made = cluster(n0=("gpu0",))
+    for name in ("c", "d"):
+        claim(made, name)
+    for each in gang("p", "q"):
+        made.on_pod(Action.ADD, each, 0.0)
+    while made.schedule_one(0.0) is not None:
+        pass
+    made.bind_failed(made.bindings.popleft(), "conflict", 1.0)
+    made.on_pod(Action.DELETE, gang("p", "q")[0], 2.0)
+    made.tick(70.0)
+    assert not made.snapshot.pods
+    assert isinstance(attempt(made, asking("r", "d"), 140.0), BindingPlan)
+
+
+def test_a_consumer_of_a_claim_that_does_not_come_is_taken_out() -> None:
     made = cluster(n0=("gpu0",))
     claim(made, "c")
-    gang = "gang.scheduling.koordinator.sh/"
-    annotations = {f"{gang}name": "g", f"{gang}min-available": "2"}
-    pods = [asking(name, "c", annotations=annotations) for name in ("p", "q")]
+    pods = gang("p", "q")
     for each in pods:
         made.on_pod(Action.ADD, each, 0.0)
-    outcomes = [made.schedule_one(0.0) for _ in pods]
-    assert any(
-        each and 'whose members share resourceclaim "c" before it has devices' in each.message for each in outcomes
-    )
+    while made.schedule_one(0.0) is not None:
+        pass
+    made.bound(made.bindings.popleft(), 1.0)
+    made.on_pod(Action.DELETE, pods[1], 2.0)
+    shown(made, "c", "n0", "p", "q")
+    made.tick(3.0)
+    (write,) = [write for write in made.writes if write.resource is CLAIMS]
+    assert [each["name"] for each in bodies((write,))[0]["status"]["reservedFor"]] == ["p"]
 
 
-def test_finalizers_of_others_stay() -> None:
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_finalizer_devices_and_consumer_are_written_in_this_order(meanwhile: bool) -> None:
     made = cluster(n0=("gpu0",))
+    answers: Queue[BindAnswer | WriteFailure] = Queue()
     with Twin() as twin:
-        meta = {"name": "c", "namespace": "default", "finalizers": ["a.io/seen", "b.io/new"]}
+        meta = {"name": "c", "namespace": "default", "finalizers": ["a.io/seen"]}
         twin.load(RESOURCE_CLAIMS, [{"metadata": meta, "spec": {}}])
+        twin.load(PODS, [{"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}, "spec": {}}])
         (item,) = twin.objects(RESOURCE_CLAIMS).values()
-        claim(made, "c", finalizers=["a.io/seen"], uid=item["metadata"]["uid"])
+        seen = item["metadata"]
+        claim(made, "c", finalizers=["a.io/seen"], uid=seen["uid"], resourceVersion=seen["resourceVersion"])
         plan = attempt(made, asking("p", "c"))
         assert isinstance(plan, BindingPlan)
-        (body,) = [write.body for write in plan.writes if write.verb is Verb.PATCH]
-        assert isinstance(body, Patch)
-        twin.client().patch(CLAIMS, Key("default", "c"), body)
+        if meanwhile:
+            twin.client().patch(CLAIMS, Key("default", "c"), merge_patch({"metadata": {"labels": {"a": "b"}}}))
+        writer = Writer(twin.client(), 1, answers.put)
+        writer.bind(plan)
+        answer = answers.get(timeout=20)
+        writer.stop()
         (item,) = twin.objects(RESOURCE_CLAIMS).values()
-    assert item["metadata"]["finalizers"] == ["a.io/seen", "b.io/new", FINALIZER]
+    assert isinstance(answer, BindAnswer)
+    assert ("409" in answer.error) is meanwhile
+    assert item["metadata"]["finalizers"] == ["a.io/seen"] + [FINALIZER] * (not meanwhile)
+    assert ("allocation" in item.get("status", {})) is not meanwhile
 
 
 def test_a_device_is_taken_from_the_choice_until_the_claim_is_gone() -> None:
@@ -178,6 +243,7 @@ def test_a_shared_claim_keeps_its_pods_on_the_nodes_that_reach_its_devices() -> 
     assert isinstance(plan, BindingPlan)
     assert plan.placed.node == "n1"
     (body,) = bodies(plan.writes)
+    assert not any(write.continues for write in plan.writes)
     assert [each["name"] for each in body["status"]["reservedFor"]] == ["p", plan.placed.info.pod.metadata.name]
     assert "allocation" not in body["status"]
 
@@ -196,7 +262,7 @@ def test_what_was_written_for_a_binding_that_failed_is_taken_back() -> None:
     (write,) = [write for write in made.writes if write.resource is CLAIMS]
     assert bodies((write,))[0]["status"] == {"reservedFor": None}
     claim(made, "c")
-    made.tick(3.0)
+    made.tick(70.0)
     assert isinstance(attempt(made, asking("r", "d"), 70.0), BindingPlan)
 
 
@@ -291,9 +357,9 @@ def test_a_reservation_takes_no_devices() -> None:
 def test_what_is_not_served_is_refused_with_its_name() -> None:
     made = cluster(n0=("gpu0",))
     document = claim(made, "c")
-    document["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": [{"name": "s"}]}]
+    document["spec"]["devices"]["requests"] = [{"name": "r", "oneOf": [{"name": "s"}]}]
     show(made, CLAIMS, document)
-    assert "claim c, request r: firstAvailable: not supported by this scheduler" in str(attempt(made, asking("p", "c")))
+    assert "claim c, request r: oneOf: not supported by this scheduler" in str(attempt(made, asking("p", "c")))
     exactly = {"deviceClassName": "none"}
     document["metadata"]["name"] = "e"
     document["spec"]["devices"]["requests"] = [{"name": "r", "exactly": exactly}]

@@ -1,9 +1,7 @@
 """The stock scheduler's own tables, row by row: each passes, or says why it differs."""
 
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from scheduler.explain.diagnosis import by_node
@@ -12,14 +10,10 @@ from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.tainttoleration import TaintToleration
 from tests.schedobjects import engine, node, pod, rejected, totals
+from tests.scheduler.upstream.reading import table
 
-HERE = Path(__file__).parent
 EFFECTS = {"NS": "NoSchedule", "PNS": "PreferNoSchedule", "": ""}
 NAMES = ("cpu", "memory", "example.com/aaa", "example.com/bbb")
-
-
-def table(name: str) -> Any:
-    return msgspec.yaml.decode((HERE / f"{name}.yaml").read_bytes())
 
 
 TAINTS, FIT, SPREAD, AFFINITY = table("taints"), table("fit"), table("spread"), table("affinity")
