@@ -76,6 +76,9 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 
 Values = dict[str, dict[tuple[str, ...], float]]
 
+_HARM_EVERY = 5
+"""Ticks between two readings of harm, whose batches are of five seconds (`koordlet/control/harm.py`)."""
+
 
 class ActionMetrics(PrometheusCollector):
     """Series of the control loop: `update` takes its state after each tick; `collect` may run in another thread."""
@@ -86,10 +89,15 @@ class ActionMetrics(PrometheusCollector):
         self._dry_run = "true" if dry_run else "false"
         self._lock = Lock()
         self._values: Values = {name: {} for name in FAMILIES}
+        self._worst: Values = {}
+        self._updates = 0
 
     def update(self, control: ControlLoop, cgroups: tuple[CgroupInfo, ...]) -> None:
         """Take the present state; harm is that of the worst `max_cgroups` latency-sensitive cgroups."""
-        values = _action_series(control, self._dry_run) | _strategy_series(control) | self._harm(control, cgroups)
+        if self._updates % _HARM_EVERY == 0:
+            self._worst = self._harm(control, cgroups)
+        self._updates += 1
+        values = _action_series(control, self._dry_run) | _strategy_series(control) | self._worst
         with self._lock:
             self._values = values
 

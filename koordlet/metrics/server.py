@@ -5,6 +5,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
@@ -26,6 +27,9 @@ from koordlet.node_page.values import Section
 from koordlet.tick import Tick
 
 _log = logging.getLogger(__name__)
+
+_PROGRAMS_EVERY = 10
+"""Ticks between two readings of the run time of BPF programs."""
 
 
 def _koordinator_names(settings: AgentSettings) -> KoordinatorMetrics | None:
@@ -80,9 +84,14 @@ def open_metrics(
     if settings.page.enabled:
         _log.info("the node's page on http://%s:%d/", _reachable(table.address), server.server_port)
 
+    ticks = count()
+    programs: list[tuple[str, str, float, int]] = []
+
     def update(tick: Tick) -> None:
         health.beat()
-        cgroups.update(tick, capabilities=agent.capabilities(), programs=agent.program_rows())
+        if next(ticks) % _PROGRAMS_EVERY == 0:  # a system call for each
+            programs[:] = agent.program_rows()
+        cgroups.update(tick, capabilities=agent.capabilities(), programs=programs)
         actions.update(control, tick.window.cgroups)
         if detection is not None:
             verdicts.update(tick.verdicts, tick.open_verdicts, detection.state)
