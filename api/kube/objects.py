@@ -146,6 +146,8 @@ class Volume(Wire, frozen=True):
     aws_elastic_block_store: dict[str, Any] | None = None
     iscsi: dict[str, Any] | None = None
     rbd: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
 
 
 class PodSpec(Wire, frozen=True):

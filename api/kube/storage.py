@@ -1,5 +1,7 @@
 """Storage objects as far as they decide where a pod can go: claims, volumes, classes, and attach limits."""
 
+from typing import Any
+
 from api.kube.meta import LabelSelector, ObjectMeta, Quantity, ResourceList, Wire
 from api.kube.resources import QuantityError, parse_quantity
 from api.kube.selectors import NodeSelector
@@ -88,6 +90,10 @@ class VolumeSpec(Wire, frozen=True):
     claim_ref: ClaimRef | None = None
     volume_attributes_class_name: str | None = None
     csi: CsiSource | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
 
 
 class PersistentVolume(Wire, frozen=True):
@@ -130,6 +136,8 @@ class CsiDriverSpec(Wire, frozen=True):
 
     storage_capacity: bool | None = None
     """The driver says in CsiStorageCapacity objects how much room it has, and volumes are made only where there is."""
+    prevent_pod_scheduling_if_missing: bool | None = None
+    """Pods with volumes of the driver go only to nodes that it is on."""
 
 
 class CsiDriver(Wire, frozen=True):
@@ -170,6 +178,27 @@ class CsiNodeDriver(Wire, frozen=True):
 
     name: str = ""
     allocatable: DriverAllocatable | None = None
+
+
+class AttachmentSource(Wire, frozen=True):
+    """The volume that is attached."""
+
+    persistent_volume_name: str = ""
+
+
+class VolumeAttachmentSpec(Wire, frozen=True):
+    """A volume, the node that it is attached to, and the driver that does so."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Wire, frozen=True):
+    """A volume that is attached to a node, or is to be."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
 class CsiNodeSpec(Wire, frozen=True):

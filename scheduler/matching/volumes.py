@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from api.kube.meta import LabelSelectorRequirement as Requirement
 from api.kube.objects import Pod
 from api.kube.selectors import label_selector_matches, node_term_matches, requirement_matches
-from api.kube.storage import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
+from api.kube.storage import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    StorageClass,
+    VolumeAttachment,
+)
 from cluster.resources import (
     CSI_DRIVERS,
     CSI_NODES,
@@ -14,6 +22,7 @@ from cluster.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
     Key,
 )
 
@@ -22,15 +31,16 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 ZONE_LABELS = {
-    "topology.kubernetes.io/zone": "failure-domain.beta.kubernetes.io/zone",
-    "topology.kubernetes.io/region": "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "",
+    "topology.kubernetes.io/region": "",
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels of zones and regions, each with the other spelling of the same."""
+"""Labels of zones and regions, the older ones with the label that a node may have instead."""
 
 CLAIMS = PERSISTENT_VOLUME_CLAIMS.of(Claim)
 VOLUMES = PERSISTENT_VOLUMES.of(PersistentVolume)
+ATTACHMENTS = VOLUME_ATTACHMENTS.of(VolumeAttachment)
 CLASSES = STORAGE_CLASSES.of(StorageClass)
 NODE_DRIVERS = CSI_NODES.of(CsiNode)
 DRIVERS = CSI_DRIVERS.of(CsiDriver)

@@ -42,7 +42,7 @@ class DefaultPreemption(Plugin[tuple[()]]):
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
-        self._start = 0
+        self._next = 0
 
     def post_filter(self, attempt: Attempt, spec: tuple[()], failure: Failure) -> Nomination | None:
         """Name a node and its victims; without candidates, say why per node count."""
@@ -59,13 +59,18 @@ class DefaultPreemption(Plugin[tuple[()]]):
         together = peer.together(info) if isinstance(peer, Together) else ()
         if len(together) > 1:
             return self._for_all(attempt, together)
-        found = self._candidates(attempt, failure)
+        found = self.candidates(attempt, failure)
         if not found:
             return Nomination("", message=_nobody(attempt, failure))
         chosen = least_harmful(found)
         return self._nomination(attempt, chosen)
 
-    def _candidates(self, attempt: Attempt, failure: Failure) -> list[PreemptionCandidate]:
+    def start_at(self, offset: int) -> None:
+        """Look at the node of this number first, of those that are not hopeless; each attempt goes on from the last."""
+        self._next = offset
+
+    def candidates(self, attempt: Attempt, failure: Failure) -> list[PreemptionCandidate]:
+        """Nodes with their victims, as many as the settings ask for, and on until one breaks no budget."""
         if failure.reason is not None:
             return []
         rows = failure.resolvable_rows(attempt.snapshot)
@@ -76,16 +81,19 @@ class DefaultPreemption(Plugin[tuple[()]]):
             attempt.snapshot.node_count * config.min_candidate_nodes_percentage // 100,
             config.min_candidate_nodes_absolute,
         )
-        self._start = (self._start + enough) % rows.size
+        start, self._next = self._next, self._next + enough
         budgets = tuple(self.handle.objects(BUDGETS).values())
         found: list[PreemptionCandidate] = []
+        violating = 0
         for index in range(rows.size):
-            row = int(rows[(self._start + index) % rows.size])
+            row = int(rows[(start + index) % rows.size])
             candidate = victims_on(attempt, row, budgets, fits=self.handle.fits, may_go=may_go)
-            if candidate is not None:
-                found.append(candidate)
-                if len(found) >= enough:
-                    break
+            if candidate is None or (candidate.violations and violating >= enough):
+                continue
+            found.append(candidate)
+            violating += bool(candidate.violations)
+            if len(found) >= enough and violating < len(found):
+                break
         return found
 
     def _for_all(self, attempt: Attempt, together: Sequence[PodInfo]) -> Nomination:

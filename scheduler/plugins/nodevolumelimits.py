@@ -1,24 +1,28 @@
 """NodeVolumeLimits: a node attaches only so many volumes of a driver; volumes shared by pods of one node count once."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from api.kube.storage import VolumeAttachment
 from cluster.resources import Key
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
-from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
-from scheduler.matching.volumes import CLAIMS, CLASSES, NODE_DRIVERS, VOLUMES, VolumeView, claim_keys
+from scheduler.framework import Action, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
+from scheduler.matching.attachments import Attachment, attachments_of, inline_attachments, migrated_kinds
+from scheduler.matching.volumes import (
+    ATTACHMENTS,
+    CLAIMS,
+    CLASSES,
+    DRIVERS,
+    NODE_DRIVERS,
+    VOLUMES,
+    VolumeView,
+    claim_keys,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """A volume as its driver sees it; claims without a volume yet count by their name."""
-
-    driver: str
-    volume: str
+EXCEEDED, MISSING = 1, 2
 
 
 class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
@@ -26,8 +30,10 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
 
     name = "NodeVolumeLimits"
     rank = 170
-    watches = (CLAIMS, VOLUMES, CLASSES, NODE_DRIVERS)
-    requeue_on = frozenset({"pods/delete", "nodes/add", "csinodes/add", "csinodes/update"})
+    watches = (CLAIMS, VOLUMES, CLASSES, NODE_DRIVERS, DRIVERS, ATTACHMENTS)
+    requeue_on = frozenset(
+        {"pods/delete", "nodes/add", "csinodes/add", "csinodes/update", "volumeattachments/delete", "csidrivers/update"}
+    )
 
     def __init__(self, config: Any, handle: Handle) -> None:
         super().__init__(config, handle)
@@ -35,6 +41,10 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
         self._rows_of: dict[Key, Counter[Row]] = {}
         self._attached: dict[Row, Counter[Key]] = {}
         """Users of each claim by row; claims become attachments when asked, since they may be bound later."""
+        self._inline: dict[Row, Counter[Attachment]] = {}
+        """Volumes of migrated kinds that pods name themselves, by row."""
+        self._stated: dict[str, dict[Key, VolumeAttachment]] = {}
+        """What is attached to each node, whatever pods are there."""
 
     def on_object(self, event: ObjectEvent) -> None:
         """Only what an object bears on is looked at anew: a node's limits, or a claim with its users."""
@@ -42,7 +52,9 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
             row = self.handle.snapshot.row(event.key.name)
             if row is not None:
                 self.handle.snapshot.touch(row)
-        elif event.resource.plural == "storageclasses":
+        elif event.resource.plural == "volumeattachments":
+            self._attachment_changed(event)
+        elif event.resource.plural in ("storageclasses", "csidrivers"):
             self.handle.invalidate()
         elif event.resource.plural == "persistentvolumeclaims":
             self._claim_changed(event.key)
@@ -52,13 +64,29 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
             if owner is not None:
                 self._claim_changed(Key(owner.namespace, owner.name))
 
+    def _attachment_changed(self, event: ObjectEvent) -> None:
+        for item, added in ((event.before, False), (event.after, True)):
+            if item is None:
+                continue
+            known = self._stated.setdefault(item.spec.node_name, {})
+            known.pop(event.key, None)
+            if added and event.action is not Action.DELETE:
+                known[event.key] = item
+            if not known:
+                del self._stated[item.spec.node_name]
+            row = self.handle.snapshot.row(item.spec.node_name)
+            if row is not None:
+                self.handle.snapshot.touch(row)
+
     def _claim_changed(self, claim: Key) -> None:
         self.handle.forget(self._classes_of.pop(claim, ()))
         for row in self._rows_of.get(claim, ()):
             self.handle.snapshot.touch(row)
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
-        """Count the pod's claims."""
+        """Count the pod's claims and volumes."""
+        if info.pod.spec.volumes and (inline := inline_attachments(info.pod)):
+            self._inline.setdefault(row, Counter()).update(inline)
         keys = claim_keys(info.pod) if info.pod.spec.volumes else []
         if keys:
             self._attached.setdefault(row, Counter()).update(keys)
@@ -66,7 +94,9 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
                 self._rows_of.setdefault(key, Counter())[row] += 1
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
-        """Uncount the pod's claims."""
+        """Uncount the pod's claims and volumes."""
+        if info.pod.spec.volumes and (inline := inline_attachments(info.pod)):
+            self._inline[row] -= Counter(inline)
         for key in claim_keys(info.pod) if info.pod.spec.volumes else []:
             users = self._attached[row]
             users[key] -= 1
@@ -84,25 +114,48 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
         keys = claim_keys(info.pod)
         for key in keys:
             self._classes_of.setdefault(key, set()).add(info.cls)
-        return self._attachments(keys) or None
+        return (self._attachments(keys) | inline_attachments(info.pod)) or None
 
     def reasons(self, spec: frozenset[Attachment]) -> tuple[Reason, ...]:
-        """One reason."""
-        return (Reason("node(s) exceed max volume count"),)
+        """Too many volumes, or no driver for them."""
+        return (Reason("node(s) exceed max volume count"), Reason("node(s) without a CSI driver of a volume"))
 
     def filter(self, attempt: Attempt, spec: frozenset[Attachment], rows: Rows) -> Bits:
-        """Rejects rows where a driver would hold more than it can."""
+        """Rejects rows where a driver would hold more than it can, or is needed and not there."""
         numbers = np.arange(attempt.snapshot.rows_used)[rows]
-        return np.array([self._exceeds(int(row), spec) for row in numbers], dtype=np.int64)
+        return np.array([self._judge(int(row), spec) for row in numbers], dtype=np.int64)
 
-    def _exceeds(self, row: Row, spec: frozenset[Attachment]) -> bool:
-        limits = self._limits(self.handle.snapshot.names[row])
+    def _judge(self, row: Row, spec: frozenset[Attachment]) -> int:
+        name = self.handle.snapshot.names[row]
+        known = self.handle.objects(NODE_DRIVERS).get(Key("", name))
+        kinds = migrated_kinds(known)
+        asked = {each for each in spec if not each.kind or each.kind in kinds}
+        there = {driver.name for driver in known.spec.drivers} if known is not None else set()
+        if any(self._is_needed(driver) for driver in {each.driver for each in asked} - there):
+            return MISSING
+        limits = self._limits(name)
         if not limits:
-            return False
-        together = spec | self._attachments(list(self._attached.get(row, ())))
-        counted = Counter(item.driver for item in together)
-        asked = {item.driver for item in spec}
-        return any(driver in limits and counted[driver] > limits[driver] for driver in asked)
+            return 0
+        pods = self._attachments(list(self._attached.get(row, ()))) | self._inline.get(row, Counter()).keys()
+        held = {each for each in pods if not each.kind or each.kind in kinds} | self._attached_to(name)
+        volumes = {(each.driver, each.volume) for each in asked | held}
+        counted = Counter(driver for driver, _ in volumes)
+        drivers = {each.driver for each in asked}
+        return EXCEEDED * any(driver in limits and counted[driver] > limits[driver] for driver in drivers)
+
+    def _is_needed(self, driver: str) -> bool:
+        """Return whether pods go only to nodes that the driver is on."""
+        known = self.handle.objects(DRIVERS).get(Key("", driver))
+        return known is not None and bool(known.spec.prevent_pod_scheduling_if_missing)
+
+    def _attached_to(self, node: str) -> set[Attachment]:
+        """Volumes that are attached to a node, also where no pod is left that uses them."""
+        found: set[Attachment] = set()
+        for item in self._stated.get(node, {}).values():
+            volume = self.handle.objects(VOLUMES).get(Key("", item.spec.source.persistent_volume_name))
+            if volume is not None and volume.spec.csi is not None and item.spec.attacher:
+                found.add(Attachment(item.spec.attacher, volume.spec.csi.volume_handle))
+        return found
 
     def _limits(self, node: str) -> dict[str, int]:
         known = self.handle.objects(NODE_DRIVERS).get(Key("", node))
@@ -115,14 +168,4 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
 
     def _attachments(self, keys: list[Key]) -> frozenset[Attachment]:
         objects = self.handle.objects
-        view = VolumeView(objects(CLAIMS), objects(VOLUMES), objects(CLASSES))
-        found: set[Attachment] = set()
-        for key in keys:
-            claim = view.claims.get(key)
-            volume = view.volumes.get(Key("", claim.spec.volume_name)) if claim is not None else None
-            if volume is not None:
-                if volume.spec.csi is not None:
-                    found.add(Attachment(volume.spec.csi.driver, volume.spec.csi.volume_handle))
-            elif claim is not None and (chosen := view.class_of(claim)) is not None:
-                found.add(Attachment(chosen.provisioner, str(key)))
-        return frozenset(found)
+        return attachments_of(keys, VolumeView(objects(CLAIMS), objects(VOLUMES), objects(CLASSES)))

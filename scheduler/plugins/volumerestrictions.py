@@ -11,8 +11,10 @@ from api.kube.objects import Pod
 from cluster.resources import Key
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
-from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason
+from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope
 from scheduler.matching.volumes import CLAIMS, READ_WRITE_ONCE_POD, claim_keys
+
+MOUNTED, USED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class VolumeRestrictions(Plugin[Mounts]):
 
     name = "VolumeRestrictions"
     rank = 160
+    scope = Scope.CLUSTER
     watches = (CLAIMS,)
     requeue_on = frozenset({"pods/delete", "nodes/add", "persistentvolumeclaims/update"})
 
@@ -100,25 +103,21 @@ class VolumeRestrictions(Plugin[Mounts]):
         disks = tuple(disks_of(info.pod))
         return Mounts(disks, exclusive) if disks or exclusive else None
 
-    def pre_filter(self, attempt: Attempt, spec: Mounts) -> Reason | None:
-        """A claim for one pod alone that another pod uses."""
-        if any(self._users[key] > 0 for key in spec.exclusive):
-            return Reason(
-                "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
-            )
-        return None
-
     def reasons(self, spec: Mounts) -> tuple[Reason, ...]:
-        """One reason."""
-        return (Reason("node(s) had no available disk"),)
+        """A disk that is mounted there, or a claim for one pod alone that another uses, wherever that is."""
+        return (
+            Reason("node(s) had no available disk"),
+            Reason("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"),
+        )
 
     def filter(self, attempt: Attempt, spec: Mounts, rows: Rows) -> Bits | None:
-        """Rejects rows where a disk conflicts."""
-        if not spec.disks:
+        """Rejects rows where a disk conflicts, and all while another pod uses the claim."""
+        used = any(self._users[key] > 0 for key in spec.exclusive)
+        if not spec.disks and not used:
             return None
-        taken = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
+        taken = np.full(attempt.snapshot.rows_used, USED * used, dtype=np.int64)
         for disk in spec.disks:
             for row, mounted in self._disks.get(disk.identity, {}).items():
                 if any(disk.conflicts(other) for other in mounted):
-                    taken[row] = 1
+                    taken[row] |= MOUNTED
         return taken[rows]

@@ -24,14 +24,14 @@ WRITES = {
         {"patch"},
         {"scheduler/plugins/volumebinding.py": "Verb.PATCH, PERSISTENT_VOLUME_CLAIMS"},
     ),
-    ("resource.k8s.io", "resourceclaims"): ({"patch"}, {"scheduler/plugins/dynamicresources.py": "Verb.PATCH, CLAIMS"}),
+    ("resource.k8s.io", "resourceclaims"): ({"patch"}, {"scheduler/claim_writes.py": "Verb.PATCH, CLAIMS"}),
     ("resource.k8s.io", "resourceclaims/status"): (
         {"patch"},
-        {"scheduler/plugins/dynamicresources.py": "Verb.PATCH_STATUS, CLAIMS"},
+        {"scheduler/claim_writes.py": "Verb.PATCH_STATUS, CLAIMS"},
     ),
     ("resource.k8s.io", "resourceclaims/binding"): (
         {"patch"},
-        {"scheduler/plugins/dynamicresources.py": 'status["allocation"]'},
+        {"scheduler/claim_writes.py": 'status["allocation"]'},
     ),
     ("scheduling.koordinator.sh", "reservations"): (
         {"patch", "delete"},
