@@ -1,6 +1,6 @@
 """Warnings about what does not fit: levels of placing and evicting, amounts in the wrong unit, a second manager."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -9,12 +9,12 @@ from api.kube.resources import MEMORY
 from api.kube.times import epoch_seconds
 from api.protocol import ANNOTATION_USAGE_THRESHOLDS, BATCH_CPU
 from cluster.events import Event
-from cluster.resources import Resource
+from cluster.resources import Key, Resource
 from controllers.capacity.pods import facts_of
 from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, POD, Node
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import View
-from controllers.runtime.writes import Writes, reference
+from controllers.runtime.writes import Writes, kind_name, reference
 
 PLUGIN = "LoadAwareScheduling"
 DEFAULT_MEMORY_PERCENT = 95
@@ -75,12 +75,32 @@ class LevelChecks(Controller[LevelSettings]):
                 warnings.append(Event(reference(POD, pod), "BatchCpuInCores", note, "CheckLevels", "Warning"))
         return Writes((), warnings)
 
+    def explain(self, view: View, kind: str, key: Key, now: float) -> Sequence[str]:
+        """Return the levels of a node at which pods are placed and evicted, and who else writes its resources."""
+        node = view.objects(NODE).get(key)
+        if kind != kind_name(NODE) or node is None:
+            return ()
+        slo = view.objects(NODE_SLO).get(key)
+        threshold = slo.spec.resource_used_threshold_with_be if slo is not None else None
+        evicting = threshold.memory_evict_threshold_percent if threshold and threshold.enable else None
+        placing = _own_percent(node, self._placing_percent(view))
+        said = (
+            f"the scheduler places pods up to {_percent(placing)} its memory",
+            f"best-effort pods are evicted from {_percent(evicting)} it",
+            _foreign(node, now),
+        )
+        return [each for each in said if each]
+
     def _placing_percent(self, view: View) -> int | None:
         """Return LoadAware's memory threshold; None where it is off or the configuration is not known."""
         for key, found in view.objects(CONFIG_MAP).items():
             if (key.namespace, key.name) == (self.config_map.namespace, self.settings.scheduler_config_name):
                 return loadaware_memory_percent(found.data.get(self.settings.scheduler_config_key, ""))
         return None
+
+
+def _percent(level: int | None) -> str:
+    return "no stated level of" if level is None else f"{level} % of"
 
 
 def _foreign(node: Node, now: float) -> str:

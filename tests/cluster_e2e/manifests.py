@@ -24,6 +24,7 @@ from tests.deploy.charts import ROOT, documents
 from tests.waiting import wait_for
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*ya?ml[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_PRINTED = re.compile(r"^apiVersion: \S+\n(?:(?:[ ]+\S.*|- .*|[A-Za-z]\w*:(?: .*)?)\n?)+", re.MULTILINE)
 POLICIES = ("podAllocations", "podClasses", "exclusiveClasses", "elasticQuotas")
 
 
@@ -48,12 +49,18 @@ def pieces(name: str, folder: Path) -> Iterator[Found]:
             continue
         place = str(path.relative_to(folder))
         text = path.read_text(errors="replace")
-        blocks = [text] if path.suffix in (".yaml", ".yml") else [match[1] for match in _FENCE.finditer(text)]
+        blocks = [text] if path.suffix in (".yaml", ".yml") else _blocks(text)
         for number, block in enumerate(blocks, 1):
             where = place if len(blocks) == 1 else f"{place} #{number}"
             for part in re.split(r"^---[ \t]*$", block, flags=re.MULTILINE):
                 if part.strip():
                     yield Found(name, where, part)
+
+
+def _blocks(text: str) -> list[str]:
+    """Return the YAML blocks of a text: fenced ones, and objects that stand in it as a command printed them."""
+    fenced = [match[1] for match in _FENCE.finditer(text)]
+    return [*fenced, *(match[0] for match in _PRINTED.finditer(_FENCE.sub("", text)))]
 
 
 def objects(found: Found) -> tuple[list[dict[str, Any]], str]:

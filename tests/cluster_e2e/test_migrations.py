@@ -1,4 +1,7 @@
-"""A migration at a real API server, with the rights that the chart gives koord-descheduler and no others."""
+"""Migrations at a real API server, with the rights that the chart gives koord-descheduler and no others.
+
+Requests are lost at every step, before they arrive and after.
+"""
 
 import contextlib
 import itertools
@@ -22,6 +25,7 @@ from cluster import (
     REPLICA_SETS,
     ApiError,
     Client,
+    ClientSettings,
     ClusterError,
     DeleteOptions,
     EventRecorder,
@@ -29,6 +33,7 @@ from cluster import (
     Key,
     Query,
     RecorderSettings,
+    Unavailable,
     connect,
     merge_patch,
 )
@@ -54,10 +59,14 @@ RAW_JOB, RAW_PLACE = MIGRATION.of(dict), RESERVATION.of(dict)
 class Site:
     """An API server without controllers: the test plays ReplicaSet, scheduler and kubelets."""
 
-    def __init__(self, admin: Client, descheduler: Client) -> None:
+    def __init__(self, admin: Client, descheduler: Client, account: Path) -> None:
         self.admin = admin
         self.descheduler = descheduler
+        self.account = account
+        """Kubeconfig of the descheduler."""
         self.numbers = itertools.count()
+        self.to = "b"
+        """Node that the scheduler finds."""
         resources = {"cpu": "10", "memory": "100Gi", "pods": "110"}
         for name in ("a", "b"):
             admin.create(NODES, {"metadata": {"name": name}})
@@ -97,7 +106,7 @@ class Site:
         for item in self.admin.list(RAW_PLACE).items:
             place = item.value or {}
             if not (place.get("status") or {}).get("phase"):
-                status = {"phase": "Available", "nodeName": "b"}
+                status = {"phase": "Available", "nodeName": self.to}
                 self.admin.patch(RAW_PLACE, item.identity.key, merge_patch({"status": status}), subresource="status")
         listed = self.pods()
         for pod in listed:
@@ -109,7 +118,9 @@ class Site:
         free = next((each for each in places if (each.get("status") or {}).get("phase") == "Available"), None)
         if len(listed) < REPLICAS and free is not None:
             uid, name = free["metadata"]["uid"], free["metadata"]["name"]
-            self.pod("b", {"scheduling.koordinator.sh/reservation-allocated": json.dumps({"name": name, "uid": uid})})
+            self.pod(
+                self.to, {"scheduling.koordinator.sh/reservation-allocated": json.dumps({"name": name, "uid": uid})}
+            )
             body = merge_patch({"status": {"phase": "Succeeded"}})
             self.admin.patch(RAW_PLACE, Key("", name), body, subresource="status")
 
@@ -133,7 +144,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         wait_for(lambda: served(admin))
         file = kubeconfig_with(kubeconfig, token(admin, "koord-descheduler", "koord-system"), folder / "account")
         descheduler = stack.enter_context(contextlib.closing(connect(FAST, kubeconfig=file)))
-        yield Site(admin, descheduler)
+        yield Site(admin, descheduler, file)
 
 
 def served(client: Client) -> bool:
@@ -142,33 +153,80 @@ def served(client: Client) -> bool:
     return False
 
 
+class Move:
+    """One job for the oldest pod, watched until it ends."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site, self.name = site, name
+        old = site.pods()[0]
+        site.to = "a" if old["spec"]["nodeName"] == "b" else "b"
+        reference = {"namespace": "shop", "name": old["metadata"]["name"], "uid": old["metadata"]["uid"]}
+        spec = {"podRef": reference, "mode": "ReservationFirst", "ttl": "5m"}
+        site.admin.create(RAW_JOB, {"metadata": {"name": name}, "spec": spec})
+
+    def status(self) -> dict[str, Any]:
+        return self.site.admin.get(RAW_JOB, Key("", self.name)).get("status") or {}
+
+    def ended(self) -> bool:
+        """Play everybody, and check that a pod is away only while, or after, a place was there for its successor."""
+        alive = [each for each in self.site.pods() if not each["metadata"].get("deletionTimestamp")]
+        assert len(alive) >= REPLICAS - 1
+        if len(alive) < REPLICAS:
+            places = [item.value or {} for item in self.site.admin.list(RAW_PLACE).items]
+            assert any((place.get("status") or {}).get("phase") == "Available" for place in places)
+        self.site.act()
+        return self.status().get("phase") in ("Succeeded", "Failed")
+
+    def end(self, writer: Client | None = None, recorder: EventRecorder | None = None) -> dict[str, Any]:
+        controllers = {"migration": Migrations(ARGS, "me")}
+        with running_on(self.site.descheduler, controllers, writer, recorder=recorder):
+            wait_for(self.ended, 60.0, interval_seconds=0.05, check=lambda: str(self.status()))
+        return self.status()
+
+
 def test_a_pod_moves_with_the_rights_of_the_chart(site: Site) -> None:
-    old = site.pods()[0]
-    reference = {"namespace": "shop", "name": old["metadata"]["name"], "uid": old["metadata"]["uid"]}
-    spec = {"podRef": reference, "mode": "ReservationFirst", "ttl": "5m"}
-    site.admin.create(RAW_JOB, {"metadata": {"name": "job"}, "spec": spec})
     recorder = EventRecorder(site.descheduler, RecorderSettings("koord-descheduler", "me"))
     recorder.start()
-    least = REPLICAS
-
-    def job() -> dict[str, Any]:
-        return site.admin.get(RAW_JOB, Key("", "job")).get("status") or {}
-
-    def ended() -> bool:
-        nonlocal least
-        site.act()
-        alive = [each for each in site.pods() if not each["metadata"].get("deletionTimestamp")]
-        least = min(least, len(alive))
-        return job().get("phase") in ("Succeeded", "Failed")
-
-    with running_on(site.descheduler, {"migration": Migrations(ARGS, "me")}, recorder=recorder):
-        wait_for(ended, 60.0, interval_seconds=0.1)
+    done = Move(site, "job").end(recorder=recorder)
     recorder.stop()
-    done = job()
     assert (done["phase"], done["status"], done["nodeName"]) == ("Succeeded", "Complete", "b")
-    assert least >= REPLICAS - 1
     reasons = {item.value["reason"] for item in site.admin.list(EVENTS).items if item.value}
     assert {"ReservationCreated", "ReservationScheduled", "Evicting", "Descheduled", "Complete"} <= reasons
+
+
+class Lossy:
+    """Loses the request number `at` before it is sent, and the answer of the next one."""
+
+    def __init__(self, client: Client, at: int) -> None:
+        self.sent, self.lost = 0, 0
+        self._send, self._at = client.send, at
+        client.send = self.send  # type: ignore[method-assign]
+
+    def send(self, request: Any, *arguments: Any, **more: Any) -> Any:
+        self.sent += 1
+        if self.sent == self._at:
+            self.lost += 1
+            raise Unavailable("lost before it was sent")
+        answer = self._send(request, *arguments, **more)
+        if self.sent == self._at + 1:
+            self.lost += 1
+            raise Unavailable("its answer was lost")
+        return answer
+
+
+@pytest.mark.parametrize("at", range(1, 10, 2), ids=str)
+def test_requests_that_are_lost_at_any_step_cost_no_pod(site: Site, at: int) -> None:
+    move = Move(site, f"lossy-{at}")
+    once = ClientSettings(requests_per_second=1000, burst=1000, attempts=1, timeout_seconds=3.0)
+    with contextlib.closing(connect(once, kubeconfig=site.account)) as writer:
+        lossy = Lossy(writer, at)
+        done = move.end(writer)
+    assert done["phase"] == "Succeeded", done
+    assert lossy.lost == 2, f"the move took {lossy.sent} requests"
+    assert len(site.pods()) == REPLICAS
+    assert {each["type"]: each["status"] for each in done["conditions"]}["Eviction"] == "True"
+    places = [item.value or {} for item in site.admin.list(RAW_PLACE).items]
+    assert sum((place.get("status") or {}).get("phase") == "Available" for place in places) == 0, "one place was made"
 
 
 def test_every_kind_is_listed_and_nothing_beside(site: Site) -> None:

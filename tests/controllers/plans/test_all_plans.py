@@ -206,6 +206,9 @@ CONFIGS = st.dictionaries(
     st.sampled_from(
         ['{"enable":true}', "{", "[]", '{"clusterStrategy":{"enable":true}}', '{"enable":true,"defaultRatio":2}',
          '{"enable":true,"resourceAmplificationRatio":{"cpu":1.5}}', '{"a":{"clusterStrategy":{"b":1}}}',
+         '{"resourcePools":{"clusterStrategy":{"pools":[{"name":"b","priorityClasses":["koord-batch"]}]}}}',
+         '{"resourcePools":{"clusterStrategy":{"pools":[{"name":"a","labels":{"a":"b"},"leastSensitivity":0}]}}}',
+         '{"resourcePools":{"clusterStrategy":{"pools":[{"name":7},"x"]}}}',
          '{"enable":true,"midReclaimMode":"static","midStaticCPUReservedPercent":50}']
     ),
     max_size=4,
@@ -255,6 +258,8 @@ def test_any_objects_give_writes_that_may_be_made(name: str, cluster: dict[Any, 
     options: dict[str, Any] = {}
     if name == "overcommit":
         options["interference"] = InterferenceSettings(enabled=True)
+    if name == "node_slo":
+        options["pool_outlook"] = True
     controller = built(kind, **options)
     writes = controller.plan(view_of(controller, cluster), NOW)
     for write in writes.writes:

@@ -9,6 +9,7 @@ import pytest
 from api.crds import NodeSLO
 from api.kube.meta import ObjectMeta
 from api.kube.times import rfc3339
+from cluster import Key
 from controllers.kinds import CONFIG_MAP, NODE, NODE_SLO, POD, ConfigMap, Node
 from controllers.plans.level_checks import LevelChecks, loadaware_memory_percent
 from tests.capacity import NOW, a_node, a_pod
@@ -50,6 +51,16 @@ def test_placing_above_the_level_of_eviction_is_said(args: Any, strategy: NodeSL
     found = notes([scheduler(args)], strategy)
     assert bool(found) == warned
     assert all("95 %" in note and "70 %" in note for note in found)
+
+
+def test_explain_says_both_levels() -> None:
+    controller = built(LevelChecks)
+    view = view_of(controller, {CONFIG_MAP: [scheduler({})], NODE: [a_node()], NODE_SLO: [slo(70)]})
+    assert controller.explain(view, "nodes", Key("", "n1"), 0.0) == [
+        "the scheduler places pods up to 95 % of its memory",
+        "best-effort pods are evicted from 70 % of it",
+    ]
+    assert controller.explain(view, "pods", Key("", "n1"), 0.0) == ()
 
 
 def test_the_nodes_own_threshold_decides() -> None:
