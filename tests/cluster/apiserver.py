@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -17,8 +17,11 @@ TOKEN = "koord-tests"
 
 
 @contextlib.contextmanager
-def running(assets: Path, scratch: Path) -> Iterator[Path]:
-    """Start etcd and kube-apiserver of `assets`; yields a kubeconfig file of an administrator."""
+def running(assets: Path, scratch: Path, further: Sequence[str] = ()) -> Iterator[Path]:
+    """Start etcd and kube-apiserver of `assets`; yields a kubeconfig file of an administrator.
+
+    `further` are arguments of the kube-apiserver.
+    """
     etcd_url = f"http://127.0.0.1:{_free_port()}"
     etcd = [
         str(assets / "etcd"),
@@ -29,8 +32,8 @@ def running(assets: Path, scratch: Path) -> Iterator[Path]:
         "--unsafe-no-fsync",
     ]
     port = _free_port()
-    server = _apiserver_command(assets, scratch, etcd_url, port)
-    with _process(etcd, scratch / "etcd.log"), _process(server, scratch / "apiserver.log"):
+    server = [*_apiserver_command(assets, scratch, etcd_url, port), *further]
+    with process(etcd, scratch / "etcd.log"), process(server, scratch / "apiserver.log"):
         _wait_ready(port, scratch)
         yield _kubeconfig(scratch, port)
 
@@ -73,18 +76,19 @@ def _kubeconfig(scratch: Path, port: int) -> Path:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], log: Path) -> Iterator[None]:
+def process(command: list[str], log: Path) -> Iterator[None]:
+    """Run a program for as long as the block, its output in a file."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(os.environ))
+        started = subprocess.Popen(command, stdout=output, stderr=output, env=dict(os.environ))
         try:
             yield
         finally:
-            process.terminate()
+            started.terminate()
             try:
-                process.wait(30)
+                started.wait(30)
             except subprocess.TimeoutExpired:  # a watch that a failed test left open keeps the server waiting
-                process.kill()
-                process.wait()
+                started.kill()
+                started.wait()
 
 
 def _wait_ready(port: int, scratch: Path) -> None:
