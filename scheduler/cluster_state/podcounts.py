@@ -2,7 +2,7 @@
 
 Topology spread and pod affinity ask "how many pods that match this selector are there, row by row". A count is
 registered once per question and then changed by every pod that comes or goes. Pods with the same namespace and
-labels match alike, so the match is computed once.
+labels match alike: the match is computed once, and a new question looks at groups of pods, not at each pod.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,14 +43,25 @@ class PodCount:
 
     def covers(self, info: PodInfo, identity: Identity) -> bool:
         """Return whether the pod counts."""
-        if self.alive and info.pod.metadata.deletion_timestamp:
-            return False
+        return not (self.alive and info.pod.metadata.deletion_timestamp) and self.selects(identity)
+
+    def selects(self, identity: Identity) -> bool:
+        """Return whether pods of this namespace and these labels count."""
         answer = self.known.get(identity)
         if answer is None:
             if len(self.known) >= MAX_IDENTITIES:
                 self.known.clear()
-            answer = self.known[identity] = self.matches(info.namespace, info.labels)
+            namespace, labels = identity
+            answer = self.known[identity] = self.matches(namespace, dict(labels))
         return answer
+
+
+@dataclass(slots=True, eq=False)
+class PodGroup:
+    """Placed pods of one namespace and one set of labels, by UID."""
+
+    identity: Identity
+    uids: set[str] = field(default_factory=set)
 
 
 class PodCounts:
@@ -64,6 +75,8 @@ class PodCounts:
         """Counts by class, for pods whose labels all belong to the class."""
         self._counted: dict[str, tuple[PodCount, ...]] = {}
         """Per pod UID, the counts it was added to; a pod's labels may change while it is placed."""
+        self._groups: dict[Identity, PodGroup] = {}
+        self._group_of: dict[str, PodGroup] = {}
 
     def count(self, question: PodQuestion, selectors: Iterable[LabelSelector | None]) -> PodCount:
         """The count for a question, registered on first use; `selectors` are the question's, decoded."""
@@ -80,28 +93,36 @@ class PodCounts:
         count = PodCount(matches, question.alive, self._new_column())
         self._counts[question] = count
         self._covering.clear()
-        for placement in self._placements.values():
-            if count.covers(placement.info, identity_of(placement.info)):
-                count.column.values[placement.row] += 1
-                uid = placement.info.uid
-                self._counted[uid] = (*self._counted.get(uid, ()), count)
+        for group in self._groups.values():
+            if not count.selects(group.identity):
+                continue
+            for uid in group.uids:
+                placement = self._placements[uid]
+                if count.covers(placement.info, group.identity):
+                    count.column.values[placement.row] += 1
+                    self._counted[uid] = (*self._counted.get(uid, ()), count)
         return count
 
     def add(self, info: PodInfo, row: Row) -> None:
         """A pod was placed on the row."""
+        identity = identity_of(info)
+        group = self._groups.get(identity)
+        if group is None:
+            group = self._groups[identity] = PodGroup(identity)
+        group.uids.add(info.uid)
+        self._group_of[info.uid] = group
         if not self._counts:
             return
-        covering = self._counts_of(info)
+        covering = self._counts_of(info, identity)
         if covering:
             self._counted[info.uid] = covering
             for count in covering:
                 count.column.values[row] += 1
 
-    def _counts_of(self, info: PodInfo) -> tuple[PodCount, ...]:
+    def _counts_of(self, info: PodInfo, identity: Identity) -> tuple[PodCount, ...]:
         alike = not info.pod.metadata.deletion_timestamp and IDENTITY_LABELS.isdisjoint(info.labels)
         known = self._covering.get(info.cls) if alike else None
         if known is None:
-            identity = identity_of(info)
             known = tuple(count for count in self._counts.values() if count.covers(info, identity))
             if alike:
                 if len(self._covering) >= MAX_IDENTITIES:
@@ -111,6 +132,11 @@ class PodCounts:
 
     def remove(self, info: PodInfo, row: Row) -> None:
         """A pod left the row."""
+        group = self._group_of.pop(info.uid, None)
+        if group is not None:
+            group.uids.discard(info.uid)
+            if not group.uids:
+                del self._groups[group.identity]
         for count in self._counted.pop(info.uid, ()):
             count.column.values[row] -= 1
 
