@@ -10,7 +10,7 @@ import msgspec
 
 from api.frame import CgroupInfo
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
-from api.qos import QoSClass
+from api.qos import QoSClass, QoSSource
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.active_state import ActiveState, Births, SettledState
 from koordlet.enforcer.apply import Applier
@@ -391,6 +391,7 @@ class Enforcer:
             {info.path: info.pod_uid for info in present if info.pod_uid},
             kubelet,
             RightsOnFrame.of(self.rights, present),
+            frozenset(info.path for info in present if info.qos_source is QoSSource.NODE_SLO and not info.pod_uid),
         )
 
     def _is_allowed(self, intent: Intent) -> bool:

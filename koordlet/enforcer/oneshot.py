@@ -133,10 +133,15 @@ class OneShotActions:
 
 
 def _is_kubelets(target: str, protection: ProtectedCgroups) -> bool:
-    """Whether a cgroup is the kubelet's, or may be by its name."""
+    """Whether a cgroup is the kubelet's, or may be by its name.
+
+    A host application in one of the kubelet's directories is none: the kubelet does not know its processes.
+    """
     kinds = (CgroupKind.KUBEPODS, CgroupKind.POD)
-    if protection.pod_uids.get(target):
+    if any(protection.pod_uids.get(path) for path in lineage(target)):
         return True
+    if target in protection.applications:
+        return False
     return any(kind_at(path, protection.kinds) in kinds or name_cgroup(path).kind in kinds for path in lineage(target))
 
 

@@ -48,6 +48,8 @@ class ProtectedCgroups:
     kubelet: KubeletPolicy = NO_KUBELET_POLICY
     rights: RightsOnFrame = NO_FRAME
     """Classes that each strategy may give less to."""
+    applications: frozenset[str] = frozenset()
+    """Cgroups of host applications that the NodeSLO names, and those below them."""
 
     def is_excluded(self, target: str) -> bool:
         """Return whether `[enforcer] only` excludes a cgroup from any change."""

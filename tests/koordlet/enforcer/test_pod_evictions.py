@@ -4,12 +4,13 @@ import os
 import queue
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from api.intents import Evict, Strength
-from api.qos import QoSClass
+from api.qos import QoSClass, QoSSource
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.events import EnforcerEvent
@@ -238,3 +239,22 @@ def test_on_a_plain_host_processes_that_do_not_end_are_given_up(tmp_path: Path) 
     assert set(told[told.index("failed") + 1 :]) == {"backing_off"}
     assert signal.SIGTERM in scene.signals
     scene.enforcer.close(scene.host.later(1))
+
+
+def test_a_host_application_in_the_kubelets_directory_is_signalled(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, FakeEvictor())
+    path = "/kubepods/besteffort/hadoop-yarn/container_1410901177871_0001_01_000002"
+    scene.host.make(path)
+    scene.host.file(path, "cgroup.procs").write_text("4711\n")
+    assert scene.step(path) == {path: "refused"}, "nobody says what it is"
+    named = replace(cgroup_info(99, path, qos="BE"), qos_source=QoSSource.NODE_SLO)
+    scene.cgroups = (*scene.cgroups, named)
+    assert scene.step(path) == {path: "terminated"}
+    assert scene.signals == [15]
+
+
+def test_a_pod_is_never_signalled_whatever_the_node_slo_calls_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, None)
+    scene.cgroups = tuple(replace(each, qos_source=QoSSource.NODE_SLO) for each in scene.cgroups)
+    assert scene.step("a") == {"a": "refused"}
+    assert scene.signals == []
