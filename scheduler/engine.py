@@ -246,6 +246,12 @@ class Engine:
         for uid, reason in self._placer.timed_out(now):
             self.reject(uid, reason)
         self._intake.forget_unseen()
+        for info, row in self.waiting().values():
+            told = (
+                None if info.stand_in or info.outside else self._conditions.expected(info.pod, self.snapshot.names[row])
+            )
+            if told is not None:
+                self.writes.append(told)
         self.queue.flush_parked(now)
 
     def abandon(self, now: float) -> None:

@@ -36,6 +36,7 @@ class Container(Wire, frozen=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: list[ContainerPort] = []
     restart_policy: str | None = None
+    restart_policy_rules: list[dict[str, Any]] = []
 
 
 class Toleration(Wire, frozen=True):
@@ -169,6 +170,7 @@ class PodSpec(Wire, frozen=True):
     resources: ResourceRequirements | None = None
     volumes: list[Volume] = []
     host_network: bool = False
+    host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
     service_account_name: str = ""
@@ -259,6 +261,8 @@ class NodeStatus(Wire, frozen=True):
     allocatable: dict[str, Quantity] = {}
     conditions: list[Condition] = []
     images: list[ContainerImage] = []
+    declared_features: list[str] = []
+    """Features of the kubelet that pods may need, sorted."""
 
 
 class Node(Wire, frozen=True):

@@ -71,4 +71,5 @@ def same_offer(before: Node, after: Node) -> bool:
         and before.metadata.labels == after.metadata.labels
         and before.metadata.annotations == after.metadata.annotations
         and before.status.images == after.status.images
+        and before.status.declared_features == after.status.declared_features
     )

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from api.kube.declared_features import needed_features
 from api.kube.objects import Pod, Volume
 from api.kube.pod_requests import Quantities, effective_requests, held_amounts
 from api.kube.resources import CPU, MEMORY, PODS, Resources, parse_resources
@@ -207,6 +208,7 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
         pod.status.qos_class,
         held_amounts(pod, read_amounts),
         (spec.resource_claims, pod.status.resource_claim_statuses) if spec.resource_claims else None,
+        needed_features(spec),
         meta.name if any(volume.ephemeral for volume in spec.volumes) else "",
     )
 
@@ -221,6 +223,8 @@ def _placed(volume: Volume) -> bool:
             volume.aws_elastic_block_store,
             volume.iscsi,
             volume.rbd,
+            volume.azure_disk,
+            volume.cinder,
         )
     )
 

@@ -43,7 +43,6 @@ WITHIN = {
     "GCEPDLimits": "NodeVolumeLimits",
     "AzureDiskLimits": "NodeVolumeLimits",
     "GangScheduling": "Coscheduling",
-    "NodeDeclaredFeatures": "",
 }
 """Plugins of the stock scheduler and of older Koordinator whose work another does here; "" has no counterpart."""
 

@@ -1,4 +1,4 @@
-"""The PodScheduled condition of pending pods, written only when its message changes."""
+"""The PodScheduled condition and the nominated node of pending pods, written only when they change."""
 
 from typing import Any
 
@@ -15,6 +15,20 @@ class Conditions:
 
     def __init__(self) -> None:
         self._written: dict[str, str] = {}
+        self._expected: dict[str, str] = {}
+        """Node that was written to a pod that holds its share there already."""
+
+    def expected(self, pod: Pod, node: str) -> Write | None:
+        """Return the status patch with the node that a held pod will be bound to; None when it was written before.
+
+        Without it the pod looks like one that found no node, and an autoscaler makes another for it.
+        """
+        if self._expected.get(pod.metadata.uid, pod.status.nominated_node_name) == node:
+            return None
+        self._expected[pod.metadata.uid] = node
+        self._written.pop(pod.metadata.uid, None)
+        key = Key(pod.metadata.namespace, pod.metadata.name)
+        return Write(Verb.PATCH_STATUS, POD, key, strategic_patch({"status": {"nominatedNodeName": node}}))
 
     def unschedulable(self, info: PodInfo, message: str, nominated: str) -> Write | None:
         """Return the status patch with the reason and the nominated node; None when it was written before."""
@@ -28,7 +42,7 @@ class Conditions:
         self._written[pod.metadata.uid] = text
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         status: dict[str, Any] = {"conditions": [condition]}
-        if nominated or pod.status.nominated_node_name:
+        if nominated or pod.status.nominated_node_name or self._expected.pop(pod.metadata.uid, ""):
             status["nominatedNodeName"] = nominated or None
         key = Key(pod.metadata.namespace, pod.metadata.name)
         return Write(Verb.PATCH_STATUS, POD, key, strategic_patch({"status": status}))
@@ -36,7 +50,9 @@ class Conditions:
     def forget(self, uid: str) -> None:
         """Forget a pod that is placed or gone."""
         self._written.pop(uid, None)
+        self._expected.pop(uid, None)
 
     def clear(self) -> None:
         """Forget all: another process may have written since."""
         self._written.clear()
+        self._expected.clear()

@@ -7,7 +7,7 @@ import pytest
 
 from api.kube.numa import NodeResourceTopology
 from api.kube.objects import Namespace
-from cluster.resources import NAMESPACES, Key
+from cluster.resources import NAMESPACES, Key, Patch
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.numa.hints import NumaPolicy
@@ -151,3 +151,23 @@ def test_the_kubelets_numa_policy_counts_where_the_node_has_no_label(
     labels = {"node.koordinator.sh/numa-topology-policy": label} if label else {}
     report = NodeResourceTopology(topology_policies=[reported] if reported else [])
     assert node_numa_policy(node("n0", labels=labels), report) is policy
+
+
+def test_a_pod_that_is_held_names_the_node_that_it_will_be_bound_to() -> None:
+    made = engine([node("n0")], kinds={**FIT, "gangs": Coscheduling})
+    keys = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
+    loose = {**keys, "gang.scheduling.koordinator.sh/mode": "NonStrict"}
+    for name in ("a", "b"):
+        made.on_pod(Action.ADD, pod(name, {"cpu": "3"}, annotations=loose), 0.0)
+    assert drain(made) == {}
+    made.tick(1.0)
+    made.tick(2.0)
+    assert nominations(made) == ["n0"]
+    made.writes.clear()
+    made.tick(700.0)
+    assert nominations(made) == [None]
+
+
+def nominations(made: Engine) -> list[Any]:
+    bodies = [write.body.body for write in made.writes if isinstance(write.body, Patch)]
+    return [body["status"]["nominatedNodeName"] for body in map(dict, bodies) if "nominatedNodeName" in body["status"]]

@@ -39,7 +39,8 @@ OWN = {
     "schedulingGates": "SchedulingGates looks at each pod, before the queue",
     "schedulingGroup": "SchedulingGates holds pods of a group that nothing here gathers",
     "terminationGracePeriodSeconds": "of victims, not of the pod to be placed",
-    "hostNetwork": "the API server writes its host ports into the containers",
+    "hostNetwork": "the API server writes its host ports into the containers; see hostUsers",
+    "hostUsers": "without users of the host, and in its network, a pod needs a kubelet's feature",
 }
 """Fields that are looked at, but not for a class of pods."""
 
@@ -53,7 +54,6 @@ UNSEEN = {
     "hostAliases": "network",
     "hostIPC": "isolation",
     "hostPID": "isolation",
-    "hostUsers": "isolation; a node that cannot is told by its kubelet",
     "hostname": "network",
     "hostnameOverride": "network",
     "imagePullSecrets": "images",
@@ -102,6 +102,14 @@ def test_every_field_of_the_api_server_is_classified(tmp_path: Path) -> None:
             schemas = msgspec.json.decode(answer.read())["components"]["schemas"]
     fields = set(schemas["io.k8s.api.core.v1.PodSpec"]["properties"])
     assert fields - {*CLASS, *OWN, *UNSEEN} == set(), "say above what placement does with these"
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_features_that_a_pod_needs_make_another_class(kind: str) -> None:
+    assert key({"hostNetwork": True, "hostUsers": False}) != key({"hostNetwork": True})
+    plain = [{"name": "main", "image": "app:1"}]
+    again = [{**plain[0], "restartPolicyRules": [{"action": "RestartAllContainers"}]}]
+    assert key({kind: again}) != key({kind: plain})
 
 
 def test_a_member_of_a_group_that_nothing_gathers_waits_with_the_reason() -> None:
