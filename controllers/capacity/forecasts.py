@@ -1,7 +1,8 @@
 """Projection: the peak that each node's use is forecast to reach in this hour; learned once it was asked for."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -24,11 +25,11 @@ _WIDTH = 2
 """Rows of the forecaster for each node: cpu, memory."""
 
 
-class NodeForecasts(Projection[Mapping[str, Amounts]]):
-    """Forecast peaks by node in millicores and bytes; a node without enough history is missing.
+V = TypeVar("V")
 
-    State lives in this process: after a restart nodes have no forecast for two days.
-    """
+
+class _Forecasts(Projection[V]):
+    """State of the forecasts, in this process: after a restart nodes have none for two days."""
 
     watches: ClassVar[tuple[Resource[Any], ...]] = (NODE_METRIC,)
 
@@ -42,6 +43,11 @@ class NodeForecasts(Projection[Mapping[str, Amounts]]):
         self._peak: dict[str, tuple[float, float]] = {}
         self._hours: dict[str, int] = {}
         self._said: dict[str, Amounts] = {}
+        """For the hour under way."""
+        self._following: dict[str, Amounts] = {}
+        """For the hour after it."""
+        self._now: dict[str, tuple[float, float]] = {}
+        """Of the last report."""
 
     def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
         """Take in reports; an hour is learned with the first report of a later one."""
@@ -53,20 +59,15 @@ class NodeForecasts(Projection[Mapping[str, Amounts]]):
             else:
                 self._report(change.key.name, change.new)
 
-    def value(self) -> Mapping[str, Amounts]:
-        """Return the forecasts for the hour under way."""
-        self._wanted = True
-        return dict(self._said)
-
     def _report(self, name: str, metric: NodeMetric) -> None:
         time = epoch_seconds(metric.status.update_time)
         if time is None or metric.status.node_metric is None:
             return
-        used = metric.status.node_metric.node_usage.resources
         try:
-            amounts = (float(parse_quantity(used.get(CPU, 0), 1000)), float(parse_quantity(used.get(MEMORY, 0))))
+            amounts = self._amounts(metric)
         except QuantityError:
             return  # the node's account wrote it: its forecast stays as it was
+        self._now[name] = amounts
         hour = int(time // HOUR_SECONDS)
         before = self._hour.get(name)
         if before is not None and hour > before:
@@ -85,8 +86,16 @@ class NodeForecasts(Projection[Mapping[str, Amounts]]):
         self._forecaster.step(rows, np.array(self._peak[name]), ended)
         self._hours[name] = self._hours.get(name, 0) + 1
         if self._hours[name] >= MIN_HOURS:
-            cpu, memory = self._forecaster.forecast(rows, hour).bound
-            self._said[name] = int(cpu), int(memory)
+            self._said[name], self._following[name] = self._bound(rows, hour), self._bound(rows, hour + 1, 2)
+
+    def _bound(self, rows: Rows, hour: int, ahead: int = 1) -> Amounts:
+        cpu, memory = self._forecaster.forecast(rows, hour, ahead).bound
+        return int(cpu), int(memory)
+
+    def _amounts(self, metric: NodeMetric) -> tuple[float, float]:
+        """Return millicores and bytes of a report that has a node's usage. Raises QuantityError."""
+        used = metric.status.node_metric.node_usage.resources if metric.status.node_metric else {}
+        return float(parse_quantity(used.get(CPU, 0), 1000)), float(parse_quantity(used.get(MEMORY, 0)))
 
     def _rows(self, name: str) -> Rows:
         place = self._place.get(name)
@@ -101,7 +110,55 @@ class NodeForecasts(Projection[Mapping[str, Amounts]]):
         self._peak.pop(name, None)
         self._hours.pop(name, None)
         self._said.pop(name, None)
+        self._following.pop(name, None)
+        self._now.pop(name, None)
         place = self._place.pop(name, None)
         if place is not None:
             self._forecaster.clear(np.arange(_WIDTH * place, _WIDTH * (place + 1)))
             self._free.append(place)
+
+
+class NodeForecasts(_Forecasts[Mapping[str, Amounts]]):
+    """Forecast peaks by node in millicores and bytes; a node without enough history is missing."""
+
+    def value(self) -> Mapping[str, Amounts]:
+        """Return the forecasts for the hour under way."""
+        self._wanted = True
+        return dict(self._said)
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePeak:
+    """CPU of a node outside its best-effort pods, in millicores: of the last report, and forecast peaks by hour."""
+
+    now_millicores: float
+    peaks: Mapping[int, int]
+    """By hour since the epoch: the one under way and the one after it."""
+
+    def growth_millicores(self, now: float, lead_seconds: float) -> float:
+        """Return what is forecast to come on top of the present use within `lead_seconds`."""
+        hours = {int(now // HOUR_SECONDS), int((now + lead_seconds) // HOUR_SECONDS)}
+        coming = max((self.peaks[hour] for hour in hours if hour in self.peaks), default=0)
+        return max(coming - self.now_millicores, 0.0)
+
+
+class ServiceForecasts(_Forecasts[Mapping[str, ServicePeak]]):
+    """Forecast peaks of what nodes use besides best-effort pods; a node without enough history is missing."""
+
+    def value(self) -> Mapping[str, ServicePeak]:
+        """Return present use and forecasts."""
+        self._wanted = True
+        return {
+            name: ServicePeak(
+                self._now[name][0], {self._hour[name]: cpu, self._hour[name] + 1: self._following[name][0]}
+            )
+            for name, (cpu, _) in self._said.items()
+        }
+
+    def _amounts(self, metric: NodeMetric) -> tuple[float, float]:
+        cpu, memory = super()._amounts(metric)
+        batch = [each.pod_usage.resources for each in metric.status.pods_metric if each.qos == "BE"]
+        for used in batch:
+            cpu -= parse_quantity(used.get(CPU, 0), 1000)
+            memory -= parse_quantity(used.get(MEMORY, 0))
+        return max(cpu, 0.0), max(memory, 0.0)

@@ -1,7 +1,7 @@
 """One NodeSLO for each node: thresholds, classes, bursts, system settings, host applications and extensions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from api.kube.resources import QuantityError, parse_quantity
 from api.kube.times import epoch_seconds, rfc3339
 from cluster.events import Event
 from cluster.resources import Key, Resource
+from controllers.capacity.forecasts import ServiceForecasts
 from controllers.capacity.pool_peaks import POOLS, PoolOutlook, PoolPeaks, is_young
 from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO, Node
 from controllers.runtime.controller import Controller, ControllerSettings
@@ -20,6 +21,7 @@ from controllers.slo.difference import difference
 from controllers.slo.layers import Plain
 from controllers.slo.pools import KEPT_SECONDS, with_outlook
 from controllers.slo.table import SloConfigs, config_of, fault_events
+from controllers.slo.tightening import SUPPRESS, growth_percent, lowered
 
 ANNOTATION_NETWORK_BANDWIDTH = "node.koordinator.sh/network-bandwidth"
 ANNOTATION_EXTENSIONS = "slo.koordinator.sh/managed-extensions"
@@ -44,6 +46,12 @@ class NodeSloSettings(ControllerSettings, frozen=True, kw_only=True):
     pool_outlook: bool = False
     """State in extension resourcePools what its pools are predicted to use in each hour of the day, and the workloads
     of pools that have a grade (docs/manager.md)."""
+    tighten_ahead: bool = False
+    """Lower the threshold of suppression by what services are forecast to use on top within `lead_seconds`."""
+    lead_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 900.0
+    """Time before the next hour from which its forecast counts."""
+    most_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 20
+    """By which a threshold is lowered at most."""
 
 
 class NodeSLOs(Controller[NodeSloSettings]):
@@ -54,8 +62,9 @@ class NodeSLOs(Controller[NodeSloSettings]):
 
     @property
     def projections(self) -> tuple[type[AnyProjection], ...]:  # type: ignore[override]
-        """Configurations, and outlooks where they are asked for: these cost memory for each pool."""
-        return (SloConfigs, PoolPeaks) if self.settings.pool_outlook else (SloConfigs,)
+        """Configurations, and forecasts where they are asked for: these cost memory for each pool or node."""
+        pools = (PoolPeaks,) if self.settings.pool_outlook else ()
+        return (SloConfigs, *pools, *((ServiceForecasts,) if self.settings.tighten_ahead else ()))
 
     def plan(self, view: View, now: float) -> Writes:
         """Return the NodeSLOs that are missing, differ or have no node."""
@@ -66,10 +75,13 @@ class NodeSLOs(Controller[NodeSloSettings]):
         due = (NODE, NODE_SLO, NODE_METRIC) if self.settings.pool_outlook else (NODE, NODE_SLO)
         keys = sorted(nodes.keys() | slos.keys()) if view.touched(CONFIG_MAP) else view.due(*due)
         outlooks = self._outlooks(view)
+        ahead = view.of(ServiceForecasts) if self.settings.tighten_ahead else {}
         for key in keys:
             node, slo = nodes.get(key), slos.get(key)
             if node is not None:
-                writes += _kept(config, node, slo, outlooks.get(key.name) if outlooks is not None else None, now)
+                outlook = outlooks.get(key.name) if outlooks is not None else None
+                growth = growth_percent(node.status.capacity, ahead.get(key.name), now, self.settings.lead_seconds)
+                writes += _kept(config, node, slo, outlook, now, min(growth, self.settings.most_percent))
                 warnings += _bandwidth_fault(node)
             elif slo is not None:
                 writes.append(delete(NODE_SLO, slo, f"node {key.name} is gone"))
@@ -98,8 +110,22 @@ class NodeSLOs(Controller[NodeSloSettings]):
             index = layers.entry_for(labels)
             text = msgspec.json.encode(layers.strategy(index)).decode()
             lines.append(f"extensions.{name}: {text}, from {layers.source(index)}")
+        lines += _tightening_lines(config, node, view.objects(NODE_SLO).get(Key("", key.name)))
         outlook = (self._outlooks(view) or {}).get(key.name)
         return lines if outlook is None else [*lines, *_pool_lines(outlook, view.objects(NODE_SLO).get(key))]
+
+
+def _tightening_lines(config: SloConfig, node: Node, slo: NodeSLO | None) -> Iterator[str]:
+    layers = config.layers(THRESHOLD)
+    told = slo.spec.resource_used_threshold_with_be if slo is not None else None
+    if layers is None or told is None or told.cpu_suppress_threshold_percent is None:
+        return
+    stated, configured = told.cpu_suppress_threshold_percent, layers.strategy(layers.entry_for(node.metadata.labels))
+    if isinstance(configured.get(SUPPRESS), int) and stated < configured[SUPPRESS]:
+        yield (
+            f"{SUPPRESS}: {stated} = {configured[SUPPRESS]} of {THRESHOLD} - {configured[SUPPRESS] - stated}, percent"
+            " of the CPUs that services were forecast to use on top when it was written (tighten_ahead)"
+        )
 
 
 def _pool_lines(outlook: PoolOutlook, slo: NodeSLO | None) -> Iterator[str]:
@@ -151,7 +177,12 @@ def wanted_spec(
 
 
 def _kept(
-    config: SloConfig, node: Node, slo: NodeSLO | None, outlook: PoolOutlook | None = None, now: float = 0.0
+    config: SloConfig,
+    node: Node,
+    slo: NodeSLO | None,
+    outlook: PoolOutlook | None = None,
+    now: float = 0.0,
+    growth: float = 0.0,
 ) -> list[Write]:
     names = ",".join(sorted(config.extensions or {}))
     time = rfc3339(now) if outlook is not None and outlook.peaks else None
@@ -160,7 +191,7 @@ def _kept(
         annotations = {ANNOTATION_EXTENSIONS: names or None, ANNOTATION_PEAKS_TIME: time}
         if any(annotations.values()):
             metadata["annotations"] = {key: text for key, text in annotations.items() if text}
-        spec = _known(wanted_spec(config, node, {}, (), outlook))
+        spec = _known(_tightened(wanted_spec(config, node, {}, (), outlook), growth, {}))
         obj = {"metadata": metadata, "spec": spec}
         return [create(NODE_SLO, obj, "the node has none")]
     current: Plain = msgspec.to_builtins(slo.spec)
@@ -168,7 +199,9 @@ def _kept(
     confirmed = epoch_seconds(slo.metadata.annotations.get(ANNOTATION_PEAKS_TIME))
     # Ahead of the own clock by more than a day, it is a clock that is wrong.
     keeps = confirmed is not None and outlook is not None and -CONFIRM_SECONDS <= now - confirmed < KEPT_SECONDS
-    wanted = _known(wanted_spec(config, node, current, before.split(","), outlook, keep_peaks=keeps))
+    made = wanted_spec(config, node, current, before.split(","), outlook, keep_peaks=keeps)
+    # A part that cannot be read stays as it is, tightened or not.
+    wanted = _known(made if config.layers(THRESHOLD) is None else _tightened(made, growth, current))
     body: Plain = {}
     # Both sides as the struct writes them: a field that has its default is left out, and no difference.
     if wanted != current:
@@ -185,6 +218,13 @@ def _kept(
     if not body:
         return []
     return [patch(NODE_SLO, slo, body, f"the configuration says otherwise: {', '.join(body.get('spec', body))}")]
+
+
+def _tightened(spec: Plain, growth: float, current: Mapping[str, Any]) -> Plain:
+    field = FIELDS[THRESHOLD]
+    if field not in spec:
+        return spec
+    return {**spec, field: lowered(spec[field], growth, (current.get(field) or {}).get(SUPPRESS))}
 
 
 def _known(spec: Plain) -> Plain:
