@@ -20,6 +20,7 @@ from api.crds.node_metric import (
 from api.kube.device import DeviceInfo
 from api.kube.interference import (
     EXTENSION_INTERFERENCE,
+    EXTENSION_THROTTLED,
     EXTENSION_USUAL,
     EXTENSION_WANTED_TAINTS,
     EXTENSION_WORKLOAD,
@@ -96,6 +97,8 @@ class Stated:
     taints: Sequence[WantedTaint] = ()
     """Without `until`."""
     usual_values: Sequence[WireUsualValues] = ()
+    throttled: Mapping[str, float] = field(default_factory=dict)
+    """Seconds a second that pods lost to their own quotas since the last report, by uid."""
 
 
 def status_of(
@@ -137,6 +140,7 @@ def status_of(
                 pod,
                 _with_devices(usages[pod.name], history.devices.averages(pod.cgroup_uid or pod.uid, since_seconds)),
                 extension(verdicts, pod.name),
+                stated.throttled.get(measured_key(history, pod)),
             )
             for pod in listed
             if pod.name in usages
@@ -157,11 +161,13 @@ def measured_key(history: UsageHistory, pod: PodFacts) -> str:
     return pod.uid if pod.uid in history.pods else pod.cgroup_uid or pod.uid
 
 
-def _pod(pod: PodFacts, usage: ResourceMap, verdicts: dict[str, object]) -> PodUsage:
+def _pod(pod: PodFacts, usage: ResourceMap, verdicts: dict[str, object], throttled: float | None) -> PodUsage:
     namespace, _, name = pod.name.partition("/")
     besides: dict[str, object] = {EXTENSION_INTERFERENCE: verdicts} if verdicts else {}
     if pod.workload and pod.workload != pod.name:
         besides[EXTENSION_WORKLOAD] = pod.workload
+    if throttled is not None:
+        besides[EXTENSION_THROTTLED] = round(throttled, 4)
     return PodUsage(
         name=name,
         namespace=namespace,

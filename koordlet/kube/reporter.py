@@ -28,6 +28,7 @@ from koordlet.kube.node_object import NodeObject, NodeOf
 from koordlet.kube.peaks import PeakPrediction
 from koordlet.kube.report_policy import ReportSchedule, policy_of
 from koordlet.kube.settings import ClusterSettings
+from koordlet.kube.throttled_time import ThrottledTime
 from koordlet.kube.usage_meter import UsageMeter
 from koordlet.kube.verdict_entries import entries_of, stated_keys
 from koordlet.prediction.settings import PredictionSettings
@@ -98,6 +99,7 @@ class Reporter:
         self.usual_values: Callable[[], Sequence[WireUsualValues]] = list
         """Usual values to state with the next report; never waits."""
         self._meter = UsageMeter(turn_seconds)
+        self._throttled = ThrottledTime()
         self._schedule = ReportSchedule(self._random, settings.first_report_seconds)
         self._peaks: PeakPrediction | None = None
         if settings.node_metric and prediction is not None and prediction.enabled:
@@ -136,6 +138,7 @@ class Reporter:
         self.history.follow(policy)
         names = {path: each.name for path, each in applications.items()}
         self.history.add(self._meter.measure(tick, names), now_seconds)
+        self._throttled.add(self._meter.throttled_seconds(tick), tick.delta.seconds)
         self.history.devices.add(self.devices_of(), now_seconds)
         if self._peaks is not None:
             self._peaks.step(self.history, pods, now_seconds, wall_seconds)
@@ -153,6 +156,7 @@ class Reporter:
             verdicts=entries,
             taints=tuple(taints),
             usual_values=self.usual_values(),
+            throttled=self._throttled.take(),
         )
         self._clocks = (now_seconds, wall_seconds)
         self.metric.request(

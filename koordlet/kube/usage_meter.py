@@ -22,6 +22,8 @@ FRESH = "cpu.oncpu_ns"
 """Run time of each cgroup's own threads."""
 IN_TURN = "cpustat.usage_ns"
 """CPU time of a cgroup with all below it."""
+THROTTLED = "cpu.wait_own_quota_ns"
+"""Time that threads of each cgroup could not run because its own quota was used up."""
 _MEMORY = ("memstat.without_cache_bytes", "memstat.usage_bytes")
 
 
@@ -78,6 +80,15 @@ class UsageMeter:
             dict(zip(self._owners[: self._pods], samples, strict=False)),
             dict(zip(self._owners[self._pods :], samples[self._pods :], strict=True)),
         )
+
+    def throttled_seconds(self, tick: Tick) -> dict[str, float]:
+        """Return what each pod lost to its own quota in the tick measured last, by uid; empty without the probe."""
+        lost = tick.delta.table.columns.get(THROTTLED)
+        if lost is None or len(lost) != len(self._owner_of_row):
+            return {}
+        counted = (self._owner_of_row >= 0) & (self._owner_of_row < self._pods)
+        sums = np.bincount(self._owner_of_row[counted], lost[counted].astype(np.float64), minlength=self._pods) / 1e9
+        return dict(zip(self._owners[: self._pods], sums.tolist(), strict=True))
 
     def _index(self, cgroups: Sequence[CgroupInfo], applications: Mapping[str, str]) -> None:
         """Note for each row the pod or application that it counts to."""

@@ -85,3 +85,20 @@ def test_a_node_without_pods_is_all_system() -> None:
     usage = UsageMeter(10.0).measure(Node({"/x": 1.0}, {}).tick(), {})
     assert usage.pods == {}
     assert usage.system == pytest.approx(usage.node)
+
+
+def test_a_pod_loses_to_its_quota_what_its_containers_lose() -> None:
+    made = node(throttled={WEB_POD: 0.1, cgroup(WEB, "b"): 0.3, APP: 9.0})
+    meter = UsageMeter(10.0)
+    for _ in range(3):
+        tick = made.tick()
+        meter.measure(tick, {APP: "proxy"})
+    assert meter.throttled_seconds(tick) == pytest.approx({WEB: 0.4, BATCH: 0.0})
+
+
+def test_without_the_probe_nothing_is_told_of_quotas() -> None:
+    made = node(probe=False)
+    meter = UsageMeter(10.0)
+    tick = made.tick()
+    meter.measure(tick, {})
+    assert meter.throttled_seconds(tick) == {}

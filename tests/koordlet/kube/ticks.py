@@ -27,6 +27,8 @@ class Node:
     available_bytes: float = 6.0 * GIB
     probe: bool = True
     """Whether run times come from the probe, or from the CPU controller's clock in turn."""
+    throttled: Mapping[str, float] | None = None
+    """Seconds a second lost to the own quota by path; None where the probe does not run."""
     turn: int = 10
     seconds: float = 1000.0
 
@@ -59,6 +61,10 @@ class Node:
                     below = sum(rate for path, rate in self.cores.items() if path.startswith(info.path))
                     self._clock[info.path] = below * passed * 1e9
             columns["cpustat.usage_ns"] = np.array([self._clock.get(info.path, math.nan) for info in cgroups])
+        if self.throttled is not None:
+            columns["cpu.wait_own_quota_ns"] = np.array(
+                [int(self.throttled.get(info.path, 0.0) * passed * 1e9) for info in cgroups], dtype=np.uint64
+            )
         memory = np.array([self.memory_bytes.get(info.path, math.nan) for info in cgroups])
         columns["memstat.without_cache_bytes"] = memory
         columns["memstat.usage_bytes"] = memory * 2

@@ -1,0 +1,27 @@
+"""Time that pods lost to their own quotas, between two reports. Pure."""
+
+from collections.abc import Mapping
+
+
+class ThrottledTime:
+    """Sums by uid. A pod is stated from its first loss on for as long as it runs, so that its mean may fall again."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, float] = {}
+        self._seconds = 0.0
+
+    def add(self, lost_seconds: Mapping[str, float], seconds: float) -> None:
+        """Add what pods lost in a tick of some seconds, and forget those that are gone."""
+        self._seconds += seconds
+        self._lost = {
+            uid: self._lost.get(uid, 0.0) + lost for uid, lost in lost_seconds.items() if lost > 0 or uid in self._lost
+        }
+
+    def take(self) -> dict[str, float]:
+        """Return seconds lost a second since the last call, and begin anew."""
+        if self._seconds <= 0:
+            return {}
+        taken = {uid: lost / self._seconds for uid, lost in self._lost.items()}
+        self._lost = dict.fromkeys(self._lost, 0.0)
+        self._seconds = 0.0
+        return taken
