@@ -1,6 +1,6 @@
 """Rules that are compared: what is sold, what is suppressed, and what is known of harm."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler.profile import SchedulerSettings
 from scheduler.simulation.policies import REPORT_EXPIRES_SECONDS
@@ -17,6 +17,8 @@ class Rules:
     """Batch work gets no CPU above this use of the node, and no pod comes to a node above it."""
     knows_harm: bool = False
     """Culprits are restrained where they harm, less is sold there, and profiles choose the node."""
+    yields: bool = False
+    """The nodes' kernel has batch work yield for good, before anything is done about harm."""
 
     def scheduler(self, seed: int) -> SchedulerSettings:
         """Return the scheduler's settings."""
@@ -36,4 +38,7 @@ DEFAULTS = Rules("Koordinator, defaults", 60, 65)
 TUNED = tuple(Rules(f"Koordinator, {percent} %", percent, percent) for percent in (30, 40, 80, 95))
 """All three thresholds at one value: from careful to bold."""
 KOORD = Rules("koord", 95, 100, knows_harm=True)
-ALL = (ALONE, DEFAULTS, *TUNED, KOORD)
+YIELDING = ", lowest weight"
+"""Suffix of rules on nodes whose kernel has batch work yield for good."""
+KOORD_YIELDING = replace(KOORD, name=KOORD.name + YIELDING, yields=True)
+ALL = (ALONE, DEFAULTS, *TUNED, KOORD, KOORD_YIELDING)
