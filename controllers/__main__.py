@@ -29,6 +29,7 @@ from cluster.serving import listen
 from controllers.analysis.command import analyze, compact
 from controllers.cluster_page.serve import SHOWN, serve_page
 from controllers.forecast.command import backtest
+from controllers.models.command import train_models
 from controllers.profiles.command import profile
 from controllers.recommend.command import recommend
 from controllers.recommend.observed import WorkloadUsage
@@ -214,8 +215,8 @@ def explain(chosen: ManagerChoice, target: str) -> None:
         die(f"no controller gives {target} a value", hint="koord-manager explain node/NAME; check that it exists")
 
 
-for offline in (recommend, analyze, compact, backtest, profile):
-    main.add_command(offline)
+for each in (recommend, analyze, compact, backtest, profile, train_models):
+    main.add_command(each)
 
 
 def plural(kind: str) -> str:

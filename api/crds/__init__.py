@@ -10,6 +10,7 @@ from typing import Any
 from api.crds.analysis import (
     RECOMMENDATION,
     WORKLOAD_PROFILE,
+    DeliveredModels,
     Recommendation,
     ResourceInterference,
     SensitivityBin,
@@ -89,6 +90,7 @@ __all__ = [
     "ClusterColocationProfile",
     "ClusterNetworkTopology",
     "Definition",
+    "DeliveredModels",
     "Device",
     "ElasticQuota",
     "ElasticQuotaProfile",

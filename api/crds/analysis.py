@@ -110,6 +110,28 @@ class ResourceInterference(Wire, frozen=True, kw_only=True):
     aggressiveness_p95: float | None = None
 
 
+MAX_MODELS_CHARS = 32_768
+"""Of a workload's packed models: many profiles share a store of a few gigabytes."""
+
+
+class DeliveredModels(Wire, frozen=True, kw_only=True):
+    """Anomaly models of a workload that nodes judge by, and how they did on held-out rows."""
+
+    data: Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_MODELS_CHARS})]
+    """Numbers as JSON, compressed by zlib and in base64 (docs/models.md)."""
+    sha256: str
+    """Of the JSON, in hexadecimal digits."""
+    recall: float = 0.0
+    """Part of planted slow harm that they find."""
+    plain_recall: float = 0.0
+    """Part that a threshold with as many false alarms finds."""
+    false_alarms: float = 0.0
+    """Part of the ordinary rows."""
+    rows: Annotated[int, between(0)] = 0
+    """Held-out rows that these parts are of."""
+    trained_time: Annotated[str, TIME] | None = None
+
+
 class WorkloadProfileStatus(Wire, frozen=True, kw_only=True):
     """Sensitivity and pressure learned, with sample counts and times. Age is the reader's clock less `update_time`."""
 
@@ -122,6 +144,8 @@ class WorkloadProfileStatus(Wire, frozen=True, kw_only=True):
     """Distinct containers observed."""
     first_sample_time: Annotated[str, TIME] | None = None
     update_time: Annotated[str, TIME] | None = None
+    models: DeliveredModels | None = None
+    """Written by `koord-manager train-models` alone."""
     conditions: list[Condition] = []
 
 

@@ -59,6 +59,8 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Judge cycles per instruction as CPI2 does, too."""
     models: ModelFile | None = None
     """Anomaly models; they raise suspicion and never make a verdict alone."""
+    fleet_models: tuple[ModelFile, ...] = ()
+    """Those of the cluster, one file for each list of features; they come and go while the judge runs."""
     suspicion: SuspicionPolicy = SuspicionPolicy()
 
 
@@ -72,7 +74,7 @@ def check_settings(
         check_rule(rule, source, known)
         if names[rule.name] > 1:
             raise SettingsError(f"{source}: rule {rule.name}", "name", "two rules have this name")
-    plain = msgspec.structs.replace(settings, rules=(), models=None)
+    plain = msgspec.structs.replace(settings, rules=(), models=None, fleet_models=())
     convert(msgspec.to_builtins(plain), JudgeSettings, source)
     cpi2 = settings.cpi2
     if cpi2 and cpi2.sample_seconds >= cpi2.sample_every_seconds:
@@ -110,7 +112,7 @@ class Judge:
         self._engine = RuleEngine(settings.rules, symptoms=symptoms, suspicion=settings.suspicion)
         self.missing_symptoms: tuple[str, ...] = ()
         """Symptoms that the judge of the checkpoint had and that are not installed here."""
-        self._bank = ModelBank(settings.models) if settings.models else None
+        self._banks = _banks(settings)
         self._cpi2 = Cpi2Sampler(settings.cpi2, settings.node_type) if settings.cpi2 else None
         self._frames: deque[Frame] = deque()
         self._gone: dict[int, tuple[str, int]] = {}
@@ -144,6 +146,11 @@ class Judge:
         check_settings(settings, symptoms=self._engine.symptoms)
         self.settings = settings
         self._engine.replace_rules(rules)
+
+    def replace_fleet_models(self, files: tuple[ModelFile, ...]) -> None:
+        """Raise suspicion by other models of the cluster from the next frame on."""
+        self.settings = msgspec.structs.replace(self.settings, fleet_models=files)
+        self._banks = _banks(self.settings)
 
     def borrow(self, cells: Sequence[CellRecord], now_seconds: float) -> int:
         """Judge by another's cells where this node has not learned enough itself; return how many were taken.
@@ -234,7 +241,7 @@ class Judge:
     @property
     def _columns(self) -> frozenset[str]:
         wanted = self._engine.columns | SIGNAL_COLUMNS
-        return wanted | FEATURE_COLUMNS if self._bank else wanted
+        return wanted | FEATURE_COLUMNS if self._banks else wanted
 
     def _add_frame(self, frame: Frame) -> None:
         """Remember a frame, and no more of the older ones than the next tick can ask for."""
@@ -271,10 +278,18 @@ class Judge:
         return self._cpi2.step(view.cgroups, view.ids, counters, view.window.last.monotonic_ns)
 
     def _suspicious(self, view: View) -> NDArray[np.bool_] | None:
-        if self._bank is None:
+        if not self._banks:
             return None
-        _names, matrix = features(view, self._bank.features)
-        return self._bank.evaluate(self._cgroups.keys, matrix).suspicious
+        suspicious = np.zeros(len(view.ids), np.bool_)
+        for bank in self._banks:
+            _names, matrix = features(view, bank.features)
+            suspicious |= bank.evaluate(self._cgroups.keys, matrix).suspicious
+        return suspicious
+
+
+def _banks(settings: JudgeSettings) -> tuple[ModelBank, ...]:
+    files = (settings.models, *settings.fleet_models)
+    return tuple(ModelBank(file) for file in files if file is not None)
 
 
 _UNKNOWN = (None, WorkloadKey(""))

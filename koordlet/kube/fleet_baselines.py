@@ -10,6 +10,7 @@ from api.kube.workload import workload_named
 from cluster import Backoff, Client, ClusterError, Key, custom
 from detector.baselines.values import CellRecord
 from koordlet.identity.pods import PodTableOf
+from koordlet.kube.fleet_models import FleetModels
 from koordlet.kube.usual_values import cells_of
 
 _log = logging.getLogger(__name__)
@@ -26,11 +27,20 @@ _BACKOFF = Backoff(initial_seconds=1.0, maximum_seconds=60.0, jitter=1.0)
 class FleetBaselines:
     """Reader of profiles in a thread of its own; the tick takes what came."""
 
-    def __init__(self, client: Client, pods: PodTableOf, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        pods: PodTableOf,
+        *,
+        models: FleetModels | None = None,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        """`models` are told of every profile that is read."""
         self.failures = 0
         """Reads that did not succeed."""
         self._client = client
         self._pods = pods
+        self._models = models
         self._look_seconds = look_seconds
         self._random = Random()
         self._asked: dict[str, float] = {}
@@ -68,6 +78,8 @@ class FleetBaselines:
         """Read what is due; return whether the server answered."""
         running = {pod.workload for pod in self._pods().pods if pod.active}
         self._asked = {name: when for name, when in self._asked.items() if name in running}
+        if self._models is not None:
+            self._models.keep(running)
         now_seconds = time.monotonic()
         for name in sorted(running):
             asked = self._asked.get(name)
@@ -87,6 +99,8 @@ class FleetBaselines:
                 self.failures += 1
                 self._asked.pop(name, None)
                 return False
+            if self._models is not None:
+                self._models.heard(name, profile)
             if profile is not None:
                 cells = cells_of(name, profile.status.usual_values, time.time())
                 with self._lock:

@@ -28,5 +28,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     fleet_baselines: bool = False
     """Judge workloads that are new to this node by what is usual in the fleet (WorkloadProfile objects), and state
     what is usual here in the NodeMetric."""
+    fleet_models: bool = False
+    """Judge workloads by the anomaly models in their WorkloadProfiles, too (docs/models.md)."""
     rules: bool = False
     """Judge by the InterferenceDetectionRule objects of the cluster in place of the rules of the settings."""

@@ -16,6 +16,7 @@ from koordlet.agent.sinks import Sink
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.identity.host_applications import HostApplicationGroup, host_application_paths, kubepods_directories
 from koordlet.kube.fleet_baselines import FleetBaselines
+from koordlet.kube.fleet_models import FleetModels
 from koordlet.kube.kept_spec import KeptSpec
 from koordlet.kube.node_slo import ClusterNodeSLO, applications_of
 from koordlet.kube.reporter import WATCH, Reporter, connect, node_name
@@ -129,16 +130,26 @@ def open_cluster(
         stack.callback(rules.close)
 
     fleet = None
-    if settings.cluster.fleet_baselines and judge:
-        fleet = FleetBaselines(client, links.pods)
-        stated = UsualValueReports()
-        reporter.usual_values = lambda: stated.newest(judge.baselines)
+    models = FleetModels() if settings.cluster.fleet_models else None
+    borrows = settings.cluster.fleet_baselines
+    if judge and (borrows or models):
+        fleet = FleetBaselines(client, links.pods, models=models)
+        if borrows:
+            stated = UsualValueReports()
+            reporter.usual_values = lambda: stated.newest(judge.baselines)
         fleet.start()
         stack.callback(fleet.close)
 
     def report(tick: Tick) -> None:
         if fleet is not None and judge:
-            judge.borrow(fleet.take(), tick.window.last.wall_ns / 1e9)
+            cells = fleet.take()
+            if borrows:
+                judge.borrow(cells, tick.window.last.wall_ns / 1e9)
+        if models is not None and judge:
+            delivered = models.take()
+            if delivered is not None:
+                judge.replace_fleet_models(delivered)
+            agent.lost["cluster.models"] = models.refused
         reporter.update(tick, links.reports.taints(), links.reports.drain())
         counters = reporter.counters()
         agent.lost["cluster.events"] = counters["events_lost"] + links.reports.dropped
