@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ from api.crds import DeliveredModels, WorkloadProfile, WorkloadProfileSpec, Work
 from api.kube.meta import ObjectMeta
 from api.kube.workload import Workload, workload_named
 from cluster import Client, ClusterError, Key, merge_patch
-from cluster.command_line import die
+from cluster.command_line import Chosen, die
 from controllers.kinds import WORKLOAD_PROFILE
 from controllers.models.training import Decision, Outcome, decide
 from controllers.plans.workload_profiles import MANAGED_BY
@@ -22,10 +22,15 @@ from controllers.recommend.profiles import ProfileError, files_of
 from detector.models.fit import FitPolicy
 from detector.models.profiles import ProfilesRefused, read_profiles
 
-if TYPE_CHECKING:
-    from controllers.__main__ import ManagerChoice
-
 CANNOT = 3
+
+
+class Options(Protocol):
+    """What every command of the manager is given."""
+
+    @property
+    def cluster(self) -> Chosen:
+        """The API server to use."""
 
 
 @click.command("train-models")
@@ -43,7 +48,7 @@ CANNOT = 3
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
 @click.pass_obj
 def train_models(
-    chosen: "ManagerChoice", sources: tuple[Path, ...], deliver: bool, min_samples: int, seed: int, output: str
+    chosen: Options, sources: tuple[Path, ...], deliver: bool, min_samples: int, seed: int, output: str
 ) -> None:
     """Train anomaly models from profiles; deliver the good ones, withdraw those that are not any more.
 
