@@ -36,10 +36,22 @@ class RecommendationTarget(Wire, frozen=True, kw_only=True):
     pod_selector: LabelSelector | None = None
 
 
+_TARGETED = msgspec.Meta(
+    extra_json_schema={
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.type == 'workload' ? has(self.workload) : has(self.podSelector)",
+                "message": "type workload needs workload, type podSelector needs podSelector",
+            }
+        ]
+    }
+)
+
+
 class RecommendationSpec(Wire, frozen=True, kw_only=True):
     """Target of the recommendation."""
 
-    target: RecommendationTarget
+    target: Annotated[RecommendationTarget, _TARGETED]
 
 
 class ContainerRecommendation(Wire, frozen=True, kw_only=True):

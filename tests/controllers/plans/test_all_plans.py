@@ -277,4 +277,5 @@ def test_any_objects_give_writes_that_may_be_made(name: str, cluster: dict[Any, 
 def test_every_plan_says_what_it_does_and_has_a_test_of_its_own() -> None:
     for name, kind in PLANS.items():
         assert kind.__doc__, name
+        assert kind.explain is not Controller.explain, f"controller {name} explains nothing"
         assert Path(__file__).with_name(f"test_{name}.py").exists(), f"controller {name} has no test"

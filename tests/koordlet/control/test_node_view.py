@@ -109,10 +109,18 @@ def test_a_quota_that_may_be_a_strategys_own_is_no_limit_of_a_pod(host: FakeHost
 
 
 def test_facts_of_pods_go_before_what_files_say(host: FakeHost) -> None:
-    facts = PodFacts("shop/web", QoSClass.LS, 9500, requests={CPU: 500}, limits={CPU: 1000, MEMORY: 1 << 30})
+    facts = PodFacts(
+        "shop/web",
+        QoSClass.LS,
+        9500,
+        requests={CPU: 500},
+        limits={CPU: 1000, MEMORY: 1 << 30},
+        workload="Deployment/shop/web",
+    )
     view = NodeViewBuilder(host.tree, Knobs(host.tree), {UID: facts}.get).view(make_tick(), {})
     pod = view.pods[0]
     assert (pod.name, pod.qos, pod.priority, pod.limits[CPU]) == ("shop/web", QoSClass.LS, 9500, 1000)
+    assert pod.workload == "Deployment/shop/web"
     bare = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).pods[0]
     assert (bare.priority, dict(bare.limits)) == (None, {})
 
