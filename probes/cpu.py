@@ -128,6 +128,9 @@ class Cpu(BpfProbe):
         keys, blamed = self._blame.read(drain=True)
         self._pairs.add(keys["victim"], keys["culprit"], blamed.sum(axis=1))
 
+    def reserve(self, ids: NDArray[np.uint64]) -> int:
+        return self._cgroups.reserve(ids)
+
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
         self._drain()

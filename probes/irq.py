@@ -94,5 +94,8 @@ class Irq(BpfProbe):
         columns = {f"irq.vector_{field}": column for field, column in sum_per_cpu(values, VECTOR_RECORD).items()}
         return Table({"vector": np.array(VECTORS)[keys]}, columns)
 
+    def reserve(self, ids: NDArray[np.uint64]) -> int:
+        return self._cgroups.reserve(ids)
+
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)

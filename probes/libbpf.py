@@ -23,6 +23,7 @@ LIBRARY_NAMES = ("libbpf.so.1", "libbpf.so.0")
 _PRINT_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _SAMPLE_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
+_BPF_NOEXIST = 1
 _PER_CPU_TYPES = {5, 6, 10, 21}
 """Map types with a value per possible CPU: PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE."""
 
@@ -325,6 +326,17 @@ class Map:
         source = np.ascontiguousarray(value, dtype=self.value_dtype).reshape(-1, 1)
         packed[:, : self.value_dtype.itemsize] = source.view(np.uint8).reshape(len(source), -1)
         library().call("bpf_map_update_elem", self.fd, key_bytes.ctypes.data, packed.ctypes.data, 0)
+
+    def reserve(self, keys: NDArray[Any]) -> int:
+        """Make an entry of zeros for each key that has none; return how many found no room."""
+        lib, refused = library(), 0
+        packed = np.ascontiguousarray(keys, dtype=self.key_dtype)
+        zeros = np.zeros(self._stride * self._width, dtype=np.uint8)
+        for row in range(len(packed)):
+            address = packed.ctypes.data + row * self.key_dtype.itemsize
+            made = lib.raw("bpf_map_update_elem", self.fd, address, zeros.ctypes.data, _BPF_NOEXIST)
+            refused += made < 0 and ctypes.get_errno() != errno.EEXIST
+        return refused
 
     def delete(self, keys: NDArray[Any]) -> int:
         """Delete the given keys one by one, skipping absent ones; returns how many were there."""

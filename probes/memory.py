@@ -229,6 +229,9 @@ class Memory(BpfProbe):
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
 
+    def reserve(self, ids: NDArray[np.uint64]) -> int:
+        return self._cgroups.reserve(ids)
+
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
         self._blame.forget(ids)

@@ -185,6 +185,9 @@ class Net(BpfProbe):
             {"net.drops": counts.sum(axis=1)},
         )
 
+    def reserve(self, ids: NDArray[np.uint64]) -> int:
+        return self._cgroups.reserve(ids)
+
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
         self._pairs.forget(ids)

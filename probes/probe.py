@@ -177,6 +177,11 @@ class Probe(ABC):
     def forget(self, ids: NDArray[np.uint64]) -> None:
         """Drop what is kept for cgroups that are gone."""
 
+    def reserve(self, ids: NDArray[np.uint64]) -> int:  # noqa: ARG002
+        """Keep room for cgroups that have no columns yet; return for how many there is none. 0 where it cannot be
+        kept."""
+        return 0
+
     @abstractmethod
     def close(self) -> None:
         """Stop measuring; idempotent."""

@@ -89,6 +89,9 @@ class SharedMap(Map):
             return keys, values[:, None]
         return gathered(keys, values, self._shards)
 
+    def reserve(self, keys: NDArray[Any]) -> int:
+        return super().reserve(self._all_keys(keys))
+
     def delete(self, keys: NDArray[Any]) -> int:
         return super().delete(self._all_keys(keys))
 

@@ -98,6 +98,9 @@ class Throttle(BpfProbe):
         _, lost = self._lost.read()
         return Reading({CGROUP: Table({"cgroup": ids}, dense)}, {"throttle.cgroup": int(lost.sum())})
 
+    def reserve(self, ids: NDArray[np.uint64]) -> int:
+        return self._cgroups.reserve(ids)
+
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
 

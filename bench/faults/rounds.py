@@ -315,16 +315,20 @@ def _size(path: Path) -> int:
 
 
 def restored_twice(audit: Path, offset: int) -> list[str]:
-    """Attributes that were restored again without being set in between, by the audit's lines after `offset`."""
+    """Attributes that were restored again without being set in between, by the audit's lines after `offset`.
+
+    The agent may be writing: where a line was under way at `offset` that line is left out, and so is an unfinished last
+    one.
+    """
     twice: list[str] = []
     restored: set[str] = set()
     if not audit.exists():
         return twice
     with audit.open("rb") as stream:
-        stream.seek(offset)
+        stream.seek(max(offset - 1, 0))
         lines = stream.read().split(b"\n")
-    for line in lines:
-        found = json.loads(line) if line else {}
+    for line in lines[1 if offset else 0 : -1]:
+        found = json.loads(line)
         file = found.get("file", "")
         if found.get("strategy") != "response":
             continue

@@ -37,6 +37,9 @@ in turn stands still for nine ticks and jumps in the tenth."""
 
 
 _LIST_EVERY_TICKS = 8
+_MOST_STRANGERS = 256
+"""Cgroups that probes report and nobody knows, beyond which they are dropped in each tick and every known cgroup keeps
+an entry: who makes cgroups faster than they are listed, or more than its share, takes room from no other."""
 
 
 class Agent:
@@ -170,12 +173,17 @@ class Agent:
             if self._in_vain >= 3:
                 self._list_from_tick = self._ticks + _LIST_EVERY_TICKS
             self._listed_ids |= unknown
-        dead = unknown & self._listed_ids & self._unknown_ids
+        is_flood = len(unknown) > _MOST_STRANGERS
+        dead = unknown if is_flood else unknown & self._listed_ids & self._unknown_ids
         if dead:
             known = self._walk.paths
             dead = {identity for identity in dead if identity not in known}
-        if dead:
-            self.probes.forget(np.array(sorted(dead), dtype=np.uint64))
+        strangers = np.array(sorted(dead), dtype=np.uint64)
+        if is_flood:
+            self.lost["probes.strangers"] += len(strangers)
+            self.lost["probes.no_room"] += self.probes.make_room(strangers, self._known.ids, read)
+        elif dead:
+            self.probes.forget(strangers)
         self._unknown_ids = unknown
         self._listed_ids &= unknown
 

@@ -84,6 +84,17 @@ class ProbeSet:
         for probe in self.opened.values():
             probe.forget(ids)
 
+    def make_room(
+        self, strangers: NDArray[np.uint64], known: NDArray[np.uint64], readings: Mapping[str, Reading]
+    ) -> int:
+        """Drop cgroups that nobody knows, and keep an entry for each known one; return how many found no room."""
+        self.forget(strangers)
+        refused = 0
+        for name, reading in readings.items():
+            if CGROUP in reading.tables and name in self.opened:
+                refused += self.opened[name].reserve(known[~np.isin(known, reading.tables[CGROUP].ids)])
+        return refused
+
     def stats(self) -> dict[str, Sequence[ProgramStats]]:
         """Return the run time of every program, by probe."""
         return {name: probe.stats() for name, probe in self.opened.items()}

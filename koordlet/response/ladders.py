@@ -148,7 +148,10 @@ def _fixed(knob: Knob, value: str, strength: Strength) -> Build:
 def _separate_cpus(
     observation: Observation, interference: Interference, settings: ResponseSettings
 ) -> tuple[Intent, ...]:
-    """Leave a victim that has CPUs of its own these and their SMT siblings; nothing for any other."""
+    """Leave a victim that has CPUs of its own these and their SMT siblings; nothing for any other.
+
+    Nothing either where the culprit would move to CPUs that a third cgroup is bound to.
+    """
     capabilities = observation.capabilities
     everywhere = frozenset(capabilities.cpus)
     culprits, victims = (
@@ -158,6 +161,8 @@ def _separate_cpus(
         return ()
     cores = {capabilities.cores.get(cpu, cpu) for cpu in victims}
     left = {cpu for cpu in culprits if capabilities.cores.get(cpu, cpu) not in cores}
+    if not left.isdisjoint(_bound_to(observation, interference.culprit)):
+        return ()
     return _cpuset(interference, settings, left) if left and left != culprits else ()
 
 
@@ -186,13 +191,17 @@ def _fewer_cpus(
 
 
 def _bound_to(observation: Observation, culprit: str) -> set[int]:
-    """Return the CPUs that others are bound to, as far as these were read; what binds culprits may be this rung."""
+    """Return the CPUs that others are bound to, as far as these were read; what binds culprits may be this rung.
+
+    One that may run wherever the culprit does can give way to it, as a pool does that all share.
+    """
     capabilities = observation.capabilities
     everywhere = frozenset(capabilities.cpus)
+    own = capabilities.cgroup_cpus.get(culprit) or everywhere
     accused = {culprit, *(each.path for verdict in observation.verdicts for each in verdict.culprits)}
     bound: set[int] = set()
     for path, allowed in capabilities.cgroup_cpus.items():
-        if allowed < everywhere and not any(is_within(path, each) for each in accused):
+        if allowed and not own <= allowed and not any(is_within(path, each) for each in accused):
             bound |= allowed
     return bound
 

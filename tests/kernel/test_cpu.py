@@ -14,6 +14,7 @@ from probes.cpu import Cpu
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.stepper import Stepper
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
 
@@ -40,6 +41,24 @@ def victim(tree: CgroupTree, probe: Cpu) -> Iterator[TestCgroup]:
 def hog(tree: CgroupTree, probe: Cpu) -> Iterator[TestCgroup]:
     with tree.make_cgroup("hog") as cgroup:
         yield cgroup
+
+
+def test_a_cgroup_with_a_place_of_its_own_is_measured_in_a_full_map(kernel: Kernel, tree: CgroupTree) -> None:
+    strangers = np.arange(1 << 40, (1 << 40) + 512, dtype=np.uint64)
+    probe = Cpu.open(kernel, ProbeLimits(max_cgroups=256))
+    try:
+        with tree.make_cgroup("victim") as victim:
+            known = np.array([victim.cgroup_id], dtype=np.uint64)
+            assert probe.reserve(strangers) >= 256
+            assert probe.reserve(known) == 1, "there is no room"
+            probe.forget(strangers)
+            assert probe.reserve(known) == 0
+            probe.reserve(strangers)
+            before = probe.read()
+            victim.spawn(BUSY)
+            wait_for(lambda: Growth(before, probe.read(), victim)["oncpu_ns"] > 0)
+    finally:
+        probe.close()
 
 
 class Growth:

@@ -32,6 +32,7 @@ class Reporting(Probe):
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.forgotten: list[int] = []
+        self.reserved: list[int] = []
         self.error = ""
         self.is_closed = False
 
@@ -47,6 +48,10 @@ class Reporting(Probe):
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self.forgotten += ids.tolist()
+
+    def reserve(self, ids: NDArray[np.uint64]) -> int:
+        self.reserved += ids.tolist()
+        return 0
 
     def close(self) -> None:
         self.is_closed = True
@@ -226,6 +231,19 @@ def test_an_id_that_stays_unknown_is_forgotten_in_the_next_tick(agent: Agent, pr
     assert not probe.forgotten
     agent.collect()
     assert probe.forgotten == [999_999_999]
+
+
+def test_of_a_flood_of_unknown_ids_nothing_is_kept_and_each_known_cgroup_keeps_its_place(
+    agent: Agent, host: FakeHost, probe: Reporting
+) -> None:
+    agent.collect(everything=True)
+    strangers = list(range(999_000_000, 999_000_300))
+    probe.ids = [*strangers, id_of(host, "/batch")]
+    frame = agent.collect()
+    assert probe.forgotten == strangers
+    known = set(frame.cgroup.ids.tolist())
+    assert set(probe.reserved) == known - {id_of(host, "/batch")}
+    assert agent.lost["probes.strangers"] == len(strangers)
 
 
 def test_ids_that_come_and_go_in_every_tick_make_the_walk_list_anew_now_and_then(

@@ -60,7 +60,11 @@ class Load:
 
 
 def random_load(infos: Iterable[CgroupInfo], chance: random.Random) -> Load:
-    """A busy node: an eighth of the leaves run, some with CPUs, quotas or weights of their own; half of them read."""
+    """A busy node: an eighth of the leaves run, some with CPUs, quotas or weights of their own; half of them read.
+
+    On some nodes few are bound to CPUs, and to a part of these: elsewhere no culprit can be moved out of their way.
+    """
+    bound_ratio, first_cpus = chance.choice([(0.25, len(CPUS)), (0.08, 6), (0.03, 4)])
     inner = {path for info in infos for path in lineage(info.path)[1:]} | {"/"}
     cpu: dict[str, Sharing] = {}
     disk: dict[str, Sharing] = {}
@@ -68,7 +72,8 @@ def random_load(infos: Iterable[CgroupInfo], chance: random.Random) -> Load:
         weight = chance.choice([1.0, 20.0, 100.0, 100.0, 100.0, 800.0])
         one = Sharing(weight=weight if info.path != "/" else 100.0)
         if info.path not in inner and chance.random() < 0.12:
-            pinned = frozenset(chance.sample(CPUS, chance.randint(1, 4))) if chance.random() < 0.25 else None
+            is_bound = chance.random() < bound_ratio
+            pinned = frozenset(chance.sample(CPUS[:first_cpus], chance.randint(1, 4))) if is_bound else None
             limit = chance.choice([0.2, 1.0, 2.0]) if chance.random() < 0.2 else math.inf
             one = replace(one, wants=chance.choice([0.05, 0.3, 1.0, 2.0, 8.0]), limit=limit, cpus=pinned)
             if chance.random() < 0.5:

@@ -156,6 +156,26 @@ def test_a_culprit_gets_no_core_that_another_is_bound_to(bound: dict[str, set[in
     assert [each.value for each in intents if isinstance(each, Setting)] == ([left] if left else [])
 
 
+@pytest.mark.parametrize(
+    ("bound", "left"),
+    [
+        pytest.param({WEB: {0, 1}}, "2-3", id="no-third"),
+        pytest.param({WEB: {0, 1}, "/shop": {3}}, None, id="a-third-where-it-would-move"),
+        pytest.param({WEB: {0, 1}, "/shop": {0}}, "2-3", id="a-third-elsewhere"),
+        pytest.param({WEB: {0}, HOG: {0, 1, 2}, "/shop": {0, 1, 2, 3}}, "1-2", id="a-third-that-can-give-way"),
+        pytest.param({WEB: {0}, HOG: {0, 3}, "/shop": {1, 3}}, None, id="a-third-that-shares-a-part"),
+        pytest.param({"/shop": {3}}, None, id="a-victim-that-is-not-bound"),
+    ],
+)
+def test_a_culprit_is_not_moved_to_cpus_that_a_third_is_bound_to(bound: dict[str, set[int]], left: str | None) -> None:
+    cpus = {path: frozenset(each) for path, each in bound.items()}
+    host = HostCapabilities(frozenset({Knob.CPUSET_CPUS}), cpus=(0, 1, 2, 3), cgroup_cpus=cpus)
+    rung = next(each for each in LADDERS["cpu"] if each.name == "separate")
+    accused = Interference(HOG, WEB, "cpu", "accused", "web|rule", 1.0)
+    intents = rung.build(look(0.0, capabilities=host), accused, ResponseSettings())
+    assert [each.value for each in intents if isinstance(each, Setting)] == ([left] if left else [])
+
+
 def test_cpus_are_read_only_for_a_rung_that_may_follow() -> None:
     tick = look(0.0, [verdict_on()])
     assert cgroup_reads(tick, ResponseSettings(max_strength=Strength.INVISIBLE)) == CgroupReads()
