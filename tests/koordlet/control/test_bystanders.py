@@ -49,6 +49,8 @@ DISK_BYTES = 200e6
 """What the disk moves in a second."""
 MOST_HARM = 0.02
 _DISK = (0,)
+_BOUND = ((0.25, len(CPUS)), (0.08, 6), (0.03, 4))
+"""By tree: where many are bound, no culprit can be moved out of their way."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,12 @@ class Load:
     disk: dict[str, Sharing]
 
 
-def random_load(infos: Iterable[CgroupInfo], chance: random.Random) -> Load:
+def random_load(infos: Iterable[CgroupInfo], chance: random.Random, bound: tuple[float, int]) -> Load:
     """A busy node: an eighth of the leaves run, some with CPUs, quotas or weights of their own; half of them read.
 
-    On some nodes few are bound to CPUs, and to a part of these: elsewhere no culprit can be moved out of their way.
+    `bound` is the part of them that is bound to CPUs, and to how many of the first ones.
     """
-    bound_ratio, first_cpus = chance.choice([(0.25, len(CPUS)), (0.08, 6), (0.03, 4)])
+    bound_ratio, first_cpus = bound
     inner = {path for info in infos for path in lineage(info.path)[1:]} | {"/"}
     cpu: dict[str, Sharing] = {}
     disk: dict[str, Sharing] = {}
@@ -72,8 +74,9 @@ def random_load(infos: Iterable[CgroupInfo], chance: random.Random) -> Load:
         weight = chance.choice([1.0, 20.0, 100.0, 100.0, 100.0, 800.0])
         one = Sharing(weight=weight if info.path != "/" else 100.0)
         if info.path not in inner and chance.random() < 0.12:
-            is_bound = chance.random() < bound_ratio
-            pinned = frozenset(chance.sample(CPUS[:first_cpus], chance.randint(1, 4))) if is_bound else None
+            draw = chance.random()
+            pinned = frozenset(chance.sample(CPUS, chance.randint(1, 4))) if draw < _BOUND[0][0] else None
+            pinned = frozenset(cpu % first_cpus for cpu in pinned) if pinned and draw < bound_ratio else None
             limit = chance.choice([0.2, 1.0, 2.0]) if chance.random() < 0.2 else math.inf
             one = replace(one, wants=chance.choice([0.05, 0.3, 1.0, 2.0, 8.0]), limit=limit, cpus=pinned)
             if chance.random() < 0.5:
@@ -195,7 +198,7 @@ class Node:
         self.chance = random.Random(seed)
         self.host = host
         self.infos = random_infos(paths, self.chance)
-        self.load = random_load(self.infos, self.chance)
+        self.load = random_load(self.infos, self.chance, _BOUND[seed % len(_BOUND)])
         for path, one in self.load.cpu.items():
             host.file(path, "cpuset.cpus").write_text(f"{format_cpuset(one.cpus or ())}\n")
             quota = "max" if one.limit == math.inf else f"{one.limit * 100_000:.0f}"
@@ -271,7 +274,7 @@ def test_no_rung_costs_a_bystander_anything(node: Node) -> None:
                 harm += found
     print(dict(effective))
     assert not harm, "\n".join([f"{len(harm)} harmed", *harm[:20]])
-    assert sum(effective.values()) > 10, "the test must see rungs in effect"
+    assert sum(effective.values()) > 5, "the test must see rungs in effect"
 
 
 @pytest.mark.parametrize("node", range(TREES), indirect=True)
