@@ -1,5 +1,6 @@
 """Koordinator's DeschedulerConfiguration and upstream's DeschedulerPolicy, as they stand in their files."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from api.plugin import discover
 from api.settings import SettingsError, convert
 from cluster.resources import Resource
 from controllers.descheduler.eviction_filter import GATES, FilterArgs
-from controllers.descheduler.kinds import WORKLOADS, WorkloadObject
+from controllers.descheduler.kinds import WORKLOADS, AnyWorkload, ScalePaths, WorkloadObject, scaled_by
 from controllers.descheduler.plugin import AnyPlugin, Plugin, Point
 from controllers.migration.settings import MigrationArgs
 
@@ -75,12 +76,25 @@ class Profile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class WorkloadKind(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A kind that owns pods and scales as Deployments do: by `spec.replicas` and `status.replicas`."""
+    """A kind that owns pods and has a scale subresource, with the paths that its definition states for it."""
 
     api_version: str
     kind: str
     resource: str
     """Its plural name in requests."""
+    spec_replicas_path: str = ".spec.replicas"
+    status_replicas_path: str = ".status.replicas"
+
+    def __post_init__(self) -> None:
+        for path, top in ((self.spec_replicas_path, "spec"), (self.status_replicas_path, "status")):
+            if not re.fullmatch(rf"\.{top}(\.[\w-]+)+", path):
+                raise ValueError(f"{top}ReplicasPath: {path} is no path like .{top}.replicas")
+
+    @property
+    def objects(self) -> type[AnyWorkload]:
+        """The type that its objects are read as."""
+        paths = ScalePaths(self.spec_replicas_path, self.status_replicas_path)
+        return WorkloadObject if paths == ScalePaths() else scaled_by(paths)
 
 
 class DeschedulerConfiguration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -119,12 +133,12 @@ class DeschedulerConfiguration(msgspec.Struct, frozen=True, rename="camel", forb
         return parse_label_selector(stated) if isinstance(stated, str) else stated
 
     @property
-    def workloads(self) -> tuple[Resource[WorkloadObject], ...]:
+    def workloads(self) -> tuple[Resource[Any], ...]:
         """All kinds of workloads."""
         return (
             *WORKLOADS,
             *(
-                Resource(each.kind, each.resource, WorkloadObject, *_group_version(each.api_version))
+                Resource(each.kind, each.resource, each.objects, *_group_version(each.api_version))
                 for each in self.workload_kinds
             ),
         )

@@ -1,7 +1,11 @@
 """Kinds that the descheduler watches: whole pods, and of workloads what says whether they are at rest."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
 
 from api.crds import NODE_METRIC as NODE_METRIC_DEFINITION
 from api.crds import POD_MIGRATION_JOB as POD_MIGRATION_JOB_DEFINITION
@@ -65,6 +69,35 @@ class WorkloadObject(Wire, frozen=True, kw_only=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where a kind states its pods, as the scale subresource of its definition says it."""
+
+    wanted: str = ".spec.replicas"
+    present: str = ".status.replicas"
+
+
+class ScaledObject(Wire, frozen=True, kw_only=True):
+    """A workload of a kind that states its pods elsewhere; `scaled_by` makes the type of a kind."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+    paths: ClassVar[ScalePaths] = ScalePaths()
+
+
+@cache
+def scaled_by(paths: ScalePaths) -> type[ScaledObject]:
+    """Return the type of the objects of a kind with these paths."""
+    made = msgspec.defstruct(
+        "ScaledObject", [], bases=(ScaledObject,), namespace={"paths": paths}, frozen=True, kw_only=True
+    )
+    assert issubclass(made, ScaledObject)
+    return made
+
+
+AnyWorkload: TypeAlias = WorkloadObject | ScaledObject
+
 NODE = NODES.of(Node)
 POD = PODS.of(Pod)
 NAMESPACE = NAMESPACES.of(Namespace)
@@ -85,7 +118,7 @@ WORKLOADS: tuple[Resource[WorkloadObject], ...] = (
 """Kinds whose wanted pods and updates are known; those that the cluster does not serve are empty."""
 
 
-def with_workloads(workloads: Sequence[Resource[WorkloadObject]]) -> tuple[Resource[Any], ...]:
+def with_workloads(workloads: Sequence[Resource[Any]]) -> tuple[Resource[Any], ...]:
     """Return all that the descheduler watches, given the kinds of workloads."""
     return (NODE, POD, NAMESPACE, BUDGET, NODE_METRIC, MIGRATION, RESERVATION, *workloads)
 

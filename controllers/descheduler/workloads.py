@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from api.kube.meta import OwnerReference
 from api.kube.objects import Pod
-from controllers.descheduler.kinds import WorkloadObject
+from controllers.descheduler.kinds import AnyWorkload, ScaledObject, WorkloadObject
 
-Known = Mapping[str, tuple[str, WorkloadObject]]
+Known = Mapping[str, tuple[str, AnyWorkload]]
 """Workload objects by uid, with their kinds."""
 
 
@@ -19,7 +20,7 @@ class Workload:
     name: str
     """`Kind/namespace/name`."""
     replicas: int | None
-    """Wanted pods; None for a kind that is not known."""
+    """Wanted pods; None for a kind that is not known or does not state them."""
     unrest: str = ""
     """Why none of its pods had better be moved now; empty at rest."""
 
@@ -47,29 +48,44 @@ def workload_of(pod: Pod, known: Known) -> Workload | None:
     return Workload(owner.uid, name, replicas_of(kind, it), unrest(kind, it))
 
 
-def replicas_of(kind: str, it: WorkloadObject) -> int:
-    """Return the number of pods that a workload wants."""
+def replicas_of(kind: str, it: AnyWorkload) -> int | None:
+    """Return the number of pods that a workload wants; None where its kind's scale path leads to no number."""
+    if isinstance(it, ScaledObject):
+        return _number_at(it, it.paths.wanted)
     stated = it.spec.parallelism if kind == "Job" else it.spec.replicas
     return 1 if stated is None else stated
 
 
-def unrest(kind: str, it: WorkloadObject) -> str:
+def unrest(kind: str, it: AnyWorkload) -> str:
     """Return why a workload is not at rest: deleted, changed, scaled or updated just now."""
     if it.metadata.deletion_timestamp:
         return "it is being deleted"
     if kind == "Job":
         return ""
-    if it.status.observed_generation < it.metadata.generation:
-        return "its controller has not seen its latest change"
     wanted = replicas_of(kind, it)
-    if it.status.replicas != wanted:
-        return f"it scales from {it.status.replicas} to {wanted} pods"
-    if _held_back(it):
+    if isinstance(it, ScaledObject):
+        seen, present = _number_at(it, ".status.observedGeneration"), _number_at(it, it.paths.present)
+    else:
+        seen, present = it.status.observed_generation, it.status.replicas
+    if seen is not None and seen < it.metadata.generation:
+        return "its controller has not seen its latest change"
+    if present != wanted:
+        return f"it scales from {'no stated number' if present is None else present} to {wanted} pods"
+    if isinstance(it, ScaledObject) or wanted is None or _held_back(it):
         return ""
     updated = it.status.updated_replicas
     if updated is not None and updated < wanted and (kind == "Deployment" or _revisions_differ(it)):
         return f"{updated} of {wanted} pods are updated"
     return ""
+
+
+def _number_at(it: ScaledObject, path: str) -> int | None:
+    """Return the number at a path of names; None where there is none."""
+    _, top, *names = path.split(".")
+    found: Any = it.spec if top == "spec" else it.status
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
 
 
 def _revisions_differ(it: WorkloadObject) -> bool:

@@ -123,3 +123,67 @@ def test_a_kind_that_the_configuration_names_counts_like_a_deployment() -> None:
     found = cluster.workload(a_pod("w0", kind="Fleet"))
     assert found is not None
     assert (found.replicas, found.unrest) == (3, "it scales from 2 to 3 pods")
+
+
+FARM = {
+    "apiVersion": "games.example/v1",
+    "kind": "Farm",
+    "resource": "farms",
+    "specReplicasPath": ".spec.workers.count",
+    "statusReplicasPath": ".status.workers.present",
+}
+
+
+def farm(spec: Any, status: Any, generation: int = 1, **metadata: Any) -> Any:
+    """Decode a Farm as the watch does."""
+    configuration = msgspec.convert({"workloadKinds": [FARM]}, DeschedulerConfiguration)
+    meta = {"name": "farm", "uid": "uid-farm", "generation": generation, **metadata}
+    document = {"metadata": meta, "spec": spec, "status": status}
+    return msgspec.json.decode(msgspec.json.encode(document), type=configuration.workloads[-1].model)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "replicas", "unrest_is"),
+    [
+        pytest.param({"workers": {"count": 4}}, {"workers": {"present": 4}}, 4, "", id="at-rest"),
+        pytest.param(
+            {"workers": {"count": 4}, "replicas": 9},
+            {"workers": {"present": 2}, "replicas": 4},
+            4,
+            "it scales from 2 to 4 pods",
+            id="scales",
+        ),
+        pytest.param({"workers": {"count": 4}}, {}, 4, "it scales from no stated number to 4 pods", id="no-status"),
+        pytest.param({}, {}, None, "", id="nothing-stated"),
+        pytest.param({"workers": [4]}, {"workers": "4"}, None, "", id="other-forms"),
+        pytest.param({"workers": {"count": True}}, {"workers": {"present": -1}}, None, "", id="no-numbers"),
+        pytest.param(
+            {"workers": {"count": 4}},
+            {"workers": {"present": 4}, "observedGeneration": 0},
+            4,
+            "its controller has not seen its latest change",
+            id="not-seen",
+        ),
+    ],
+)
+def test_a_kind_scales_where_its_definition_says(spec: Any, status: Any, replicas: int | None, unrest_is: str) -> None:
+    owner = {"kind": "Farm", "name": "farm", "uid": "uid-farm", "controller": True}
+    known = {
+        "uid-web": ("ReplicaSet", a_workload("web", 3, metadata={"ownerReferences": [owner]})),
+        "uid-farm": ("Farm", farm(spec, status)),
+    }
+    found = workload_of(a_pod("p"), known)
+    assert found is not None
+    assert (found.name, found.replicas, found.unrest) == ("Farm/shop/farm", replicas, unrest_is)
+
+
+def test_a_scaled_kind_that_is_being_deleted() -> None:
+    it = farm({"workers": {"count": 1}}, {"workers": {"present": 1}}, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert unrest("Farm", it) == "it is being deleted"
+
+
+@pytest.mark.parametrize("path", ["spec.replicas", ".status.replicas", ".spec", ".spec.items[0].count", ".spec..n"])
+def test_a_path_that_no_definition_may_state_is_refused(path: str) -> None:
+    stated = {**FARM, "specReplicasPath": path}
+    with pytest.raises(msgspec.ValidationError, match="specReplicasPath"):
+        msgspec.convert({"workloadKinds": [stated]}, DeschedulerConfiguration)
