@@ -157,14 +157,16 @@ def stock_settings(kubeconfig: Path, port: int) -> dict[str, Any]:
 @click.option("--kubeconfig", type=FILE, required=True)
 @click.option("--stock", type=FILE, required=True, help="kube-scheduler.")
 @click.option("--rounds", default=1000, show_default=True)
-def main(kubeconfig: Path, stock: Path, rounds: int) -> None:
+@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), help="Folder for the schedulers' logs.")
+def main(kubeconfig: Path, stock: Path, rounds: int, logs: Path | None) -> None:
     """Play the rounds and print what became of the gangs. Exit 1 where one was bound in part, or not at all."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     members = Members()
     settings = ClientSettings(requests_per_second=10_000, burst=10_000)
     with tempfile.TemporaryDirectory() as name, connect(settings, kubeconfig=kubeconfig) as client:
-        folder = Path(name)
+        folder = logs or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
         build(client)
         ours = folder / "scheduler.toml"
         ours.write_text('extender_scheduler_names = ["default-scheduler"]\n')

@@ -151,6 +151,9 @@ class EventRecorder:
         while (event := self._queue.get()) is not None:
             try:
                 self._send(event, time.monotonic())
+            except errors.Withheld:
+                # Another process leads; it records what it does.
+                self.counters.dropped += 1
             except errors.ClusterError as error:
                 # Events are hints to users; retrying beyond the client's own retries would only queue more.
                 self.counters.failed += 1

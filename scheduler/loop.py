@@ -379,6 +379,14 @@ class Loop:
             return
 
     def _receive(self, message: Message) -> None:
+        try:
+            self._take(message)
+        except Exception:
+            # One message's fault must not end the others.
+            log.exception("message could not be taken in")
+            self.metrics.faulted("message")
+
+    def _take(self, message: Message) -> None:
         if isinstance(message, BindAnswer):
             self._answered(message)
         elif isinstance(message, WriteFailure):

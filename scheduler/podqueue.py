@@ -160,6 +160,8 @@ class PodQueue:
         queued = self._pods.get(info.uid)
         if queued is None:
             return
+        # A pod may be parked already: what failed was the room that preemption was to make for it.
+        self._unpark(queued)
         queued.rejected_by, queued.reason = rejected_by, reason
         queued.retry_at = now + self.backoff.seconds(queued.attempts)
         if not rejected_by or self._missed_event(queued):

@@ -23,6 +23,7 @@ from scheduler.plugins.dynamicresources import CLAIMS, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
+from scheduler.writer import WriteFailure
 from tests.schedobjects import node, pod, running_loop
 from tests.waiting import wait_for
 
@@ -182,6 +183,15 @@ def test_a_new_leader_sees_what_the_old_one_gave_to_claims_last(twin: Twin) -> N
     finally:
         loop.stop()
         thread.join(10)
+
+
+def test_a_fault_in_an_answer_does_not_end_the_loop(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    twin.load(NODES, [document(node("n0"))])
+    with running(twin) as loop:
+        loop._inbox.put(WriteFailure(None, "", repeat=True))  # type: ignore[arg-type]
+        twin.load(PODS, [document(pod("p", {"cpu": "1"}))])
+        wait_for(lambda: all(nodes_of(twin).values()))
+    assert "message could not be taken in" in caplog.text
 
 
 def test_a_standby_writes_nothing_and_states_everything_once_it_leads(twin: Twin) -> None:

@@ -123,6 +123,18 @@ def test_an_error_only_backs_off() -> None:
     assert popped(made, 1.0) == ["a"]
 
 
+def test_a_parked_pod_that_is_queued_again_leaves_nothing_behind() -> None:
+    made = queue()
+    made.add(info("p"), 0.0)
+    made.pop(0.0)
+    reject(made, "p", 0.0, "Fit")
+    reject(made, "p", 0.0)
+    assert made.parked_by_plugin() == {}
+    made.remove("uid-p")
+    made.on_event(NODE_ADDED, 1.0)
+    assert made.pop(100.0) is None
+
+
 def test_a_gate_holds_until_an_event_opens_it() -> None:
     gate = Gate({"a"})
     made = queue(gate)
