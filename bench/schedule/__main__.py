@@ -3,7 +3,8 @@
 `inprocess` measures decisions of one engine on one core, bindings answered at once. `live` starts an API server (the
 in-process twin in a process of its own) or takes the one that --kubeconfig names, fills it with nodes, starts
 `koord-scheduler run` and measures what a watch shows; with --stock in turn with the stock scheduler. `scale` measures
-the CPU time of each step of the scheduling thread in a large cluster, and its memory; `claims` attempts with volumes.
+the CPU time of each step of the scheduling thread in a large cluster, and its memory; `claims` attempts with volumes,
+`devices` attempts with resource claims.
 """
 
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 import click
 
 from bench.schedule.decisions import measure
+from bench.schedule.devices import devices
 from bench.schedule.live import live, own_column, stock_column, twin_process
 from bench.schedule.scale import claims, printed, scale
 from bench.schedule.scene import Scene
@@ -59,6 +61,16 @@ def run_scale(scene: Scene, running: int, arrivals: int, seconds: int) -> None:
 def run_claims(scene: Scene, volumes: int, attempts: int) -> None:
     """Attempts of pods with a claim that waits for its first consumer."""
     print(printed(claims(scene, volumes, attempts)))
+
+
+@main.command(name="devices")
+@click.option("--per-node", default=8, show_default=True, help="Devices of each node.")
+@click.option("--attempts", default=300, show_default=True)
+@click.option("--count", default=2, show_default=True, help="Devices that a claim asks for, of one NUMA node.")
+@click.pass_obj
+def run_devices(scene: Scene, per_node: int, attempts: int, count: int) -> None:
+    """Attempts of pods with resource claims beside pods without."""
+    print(printed(devices(scene, per_node, attempts, count)))
 
 
 @main.command(name="live")

@@ -17,16 +17,20 @@ from hypothesis import strategies as st
 
 import api.protocol
 from api.crds import Device, ElasticQuota, NodeMetric, PodGroup, Reservation
+from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
 from api.kube.numa import NodeResourceTopology
 from api.kube.objects import Pod
 from api.kube.resources import QuantityError
+from api.kube.storage import BETA_CLASS, BIND_COMPLETED, Claim, CsiNode, PersistentVolume, StorageClass
 from cluster.resources import Key
 from cluster.serving import Request
 from scheduler.engine import Engine
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent
-from scheduler.gang.spec import GANG
+from scheduler.gang.spec import GANG, LIGHT_MINIMUM_LABEL, LIGHT_NAME_LABEL, MATCH_POLICY_LABEL, POD_GROUP_LABEL
 from scheduler.loop import Loop
+from scheduler.matching.attachments import MIGRATED
+from scheduler.matching.volumes import SELECTED_NODE, ZONE_LABELS
 from scheduler.outcome import AttemptOutcome
 from scheduler.profile import SchedulerSettings
 from scheduler.quota.spec import QUOTA
@@ -51,6 +55,8 @@ KEYS = sorted(
     {text for name, text in vars(api.protocol).items() if name.startswith(("ANNOTATION_", "LABEL_"))}
     | {GANG + name for name in PREFIXED}
     | {QUOTA + name for name in OF_QUOTAS}
+    | {POD_GROUP_LABEL, LIGHT_NAME_LABEL, LIGHT_MINIMUM_LABEL, MATCH_POLICY_LABEL}
+    | {BIND_COMPLETED, BETA_CLASS, SELECTED_NODE, MIGRATED, *ZONE_LABELS}
 )
 SEEDS = (
     "g", "3", "100m", "1Gi", "true", "Strict", "30s", "0-3,8", "LSR", "koord-prod", "Restricted",
@@ -153,6 +159,11 @@ KINDS = {
     "devices": Device,
     "nodemetrics": NodeMetric,
     "noderesourcetopologies": NodeResourceTopology,
+    "persistentvolumeclaims": Claim,
+    "persistentvolumes": PersistentVolume,
+    "csinodes": CsiNode,
+    "storageclasses": StorageClass,
+    "resourceclaims": ResourceClaim,
 }
 RESERVED = {"template": {"spec": {"containers": [{"name": "c"}]}}, "owners": [{"labelSelector": {"matchLabels": {}}}]}
 
@@ -179,6 +190,95 @@ def test_annotations_and_labels_of_watched_objects(plural: str) -> None:
             return
         in_order(made)
         made.on_object(ObjectEvent(resource, Action.DELETE, key, value, None), 1.0)
+        in_order(made)
+
+    run()
+
+
+CLAIM = {
+    "metadata": {"name": "c", "namespace": "default", "uid": "c", "resourceVersion": "1"},
+    "spec": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "r",
+                    "exactly": {
+                        "deviceClassName": "any",
+                        "count": 2,
+                        "selectors": [{"cel": {"expression": 'device.attributes["d"].x == 1'}}],
+                        "tolerations": [{"operator": "Exists"}],
+                        "capacity": {"requests": {"memory": "1Gi"}},
+                    },
+                },
+                {"name": "s", "firstAvailable": [{"name": "t", "deviceClassName": "any", "allocationMode": "All"}]},
+            ],
+            "constraints": [{"matchAttribute": "d/x"}, {"distinctAttribute": "d/y", "requests": ["s/t"]}],
+            "config": [{"opaque": {"driver": "d", "parameters": {}}}],
+        }
+    },
+    "status": {
+        "allocation": {
+            "devices": {"results": [{"device": "a", "shareID": "s", "consumedCapacity": {"memory": "1"}}]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": []}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+    },
+}
+SLICE = {
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "d",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "nodeName": "n0",
+        "perDeviceNodeSelection": False,
+        "devices": [
+            {
+                "name": "a",
+                "attributes": {"x": {"int": 1}, "y": {"version": "1.0.0"}},
+                "capacity": {"memory": {"value": "4", "requestPolicy": {"default": "2", "validValues": ["1", "2"]}}},
+                "taints": [{"key": "k", "effect": "NoSchedule"}],
+                "consumesCounters": [{"counterSet": "c", "counters": {"m": {"value": "1"}}}],
+                "allowMultipleAllocations": True,
+            },
+            {"name": "b", "nodeName": "n1"},
+        ],
+        "sharedCounters": [{"name": "c", "counters": {"m": {"value": "2"}}}],
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["resourceclaims", "resourceslices"])
+def test_claims_and_slices(kind: str) -> None:
+    budget = Budget()
+    models: dict[str, Any] = {"resourceclaims": ResourceClaim, "resourceslices": ResourceSlice}
+    seeds = {"resourceclaims": CLAIM, "resourceslices": SLICE}
+    made = whole_engine()
+    kinds = {each.plural: each for each in made.watched_kinds().values()}
+    any_class = msgspec.convert({"metadata": {"name": "any"}}, DeviceClass)
+    made.on_object(ObjectEvent(kinds["deviceclasses"], Action.ADD, Key("", "any"), None, any_class), 0.0)
+    plain = {**CLAIM, "status": {}}
+    shown = {"resourceclaims": (plain, SLICE), "resourceslices": (SLICE, plain)}[kind]
+    other = "resourceslices" if kind == "resourceclaims" else "resourceclaims"
+    stated = msgspec.convert(shown[1], models[other])
+    key = Key("default", "c") if other == "resourceclaims" else Key("", "s")
+    made.on_object(ObjectEvent(kinds[other], Action.ADD, key, None, stated), 0.0)
+
+    @FUZZ
+    @given(damaged((json.dumps(seeds[kind]), json.dumps(shown[0]))))
+    def run(text: str) -> None:
+        if budget.spent:
+            return
+        try:
+            value = msgspec.json.decode(text.encode(errors="replace"), type=models[kind])
+        except (msgspec.DecodeError, RecursionError):
+            return
+        key = Key("default", "c") if kind == "resourceclaims" else Key("", "s")
+        made.on_object(ObjectEvent(kinds[kind], Action.UPDATE, key, None, value), 0.0)
+        asking = pod("asks", {"cpu": "1"}, resourceClaims=[{"name": "x", "resourceClaimName": "c"}])
+        made.on_pod(Action.ADD, asking, 0.0)
+        made.schedule_one(0.0)
+        made.on_pod(Action.DELETE, asking, 1.0)
+        made.bindings.clear()
         in_order(made)
 
     run()
