@@ -60,7 +60,7 @@ class Engine:
         self._current: QueuedPod | None = None
         """The pod of a running attempt, for `abandon`."""
         self._watched_objects = WatchedObjects()
-        self._conditions = Conditions()
+        self._conditions = Conditions(lambda: self.now)
         self.profiles = build(self.settings, self, source=source, kinds=kinds)
         running = self.profiles.plugins
         first = {entry.plugin.name: entry.plugin for entry in self.profiles.first}

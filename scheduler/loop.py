@@ -451,6 +451,9 @@ class Loop:
         if self._recorder is None or self.engine.is_stand_in(outcome.info.uid):
             return
         info = outcome.info
+        for victim in outcome.victims:
+            note = f"Preempted by pod {info.uid} on node {victim.pod.spec.node_name}"
+            self._recorder.record(Event(_reference(victim), "Preempted", note, "Preempting", related=_reference(info)))
         if outcome.result is Result.SCHEDULED:
             note = f"Successfully assigned {info.key} to {outcome.node}"
             self._recorder.record(Event(_reference(info), "Scheduled", note, "Binding"))

@@ -1,8 +1,10 @@
 """The PodScheduled condition and the nominated node of pending pods, written only when they change."""
 
+from collections.abc import Callable
 from typing import Any
 
 from api.kube.objects import Pod
+from api.kube.times import rfc3339
 from cluster.resources import PODS, Key, strategic_patch
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Verb, Write
@@ -10,10 +12,28 @@ from scheduler.framework import Verb, Write
 POD = PODS.of(Pod)
 
 
+def unschedulable(pod: Pod, message: str, now: float) -> dict[str, Any]:
+    """Return the condition that tells why a pod is pending; its time is that of the first of them."""
+    condition: dict[str, Any] = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    if pod.metadata.generation:
+        condition["observedGeneration"] = pod.metadata.generation
+    known = any(each.type == "PodScheduled" and each.status == "False" for each in pod.status.conditions)
+    if not known:
+        condition["lastTransitionTime"] = rfc3339(now)
+    return condition
+
+
 class Conditions:
     """Conditions last written, by pod."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock = clock
+        """Seconds since the epoch."""
         self._written: dict[str, str] = {}
         self._expected: dict[str, str] = {}
         """Node that was written to a pod that holds its share there already."""
@@ -40,8 +60,7 @@ class Conditions:
         if self._written.get(pod.metadata.uid) == text:
             return None
         self._written[pod.metadata.uid] = text
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        status: dict[str, Any] = {"conditions": [condition]}
+        status: dict[str, Any] = {"conditions": [unschedulable(pod, message, self._clock())]}
         if nominated or pod.status.nominated_node_name or self._expected.pop(pod.metadata.uid, ""):
             status["nominatedNodeName"] = nominated or None
         key = Key(pod.metadata.namespace, pod.metadata.name)

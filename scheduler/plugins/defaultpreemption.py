@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from api.kube.times import rfc3339
 from api.protocol import LABEL_PREEMPTION_POLICY
 from cluster.resources import PODS, Key, strategic_patch
 from scheduler.cluster_state.columns import Row
@@ -108,21 +109,21 @@ class DefaultPreemption(Plugin[tuple[()]]):
         names = attempt.snapshot.names
         message = f"preemption: {len(victims)} victim(s) make room for the gang."
         others = tuple((info, names[row]) for info, row in zip(together[1:], rows[1:], strict=True))
-        return Nomination(names[rows[0]], victims, self._removals(attempt.pod, victims), message, others)
+        return Nomination(names[rows[0]], victims, self._removals(attempt, victims), message, others)
 
     def _nomination(self, attempt: Attempt, chosen: PreemptionCandidate) -> Nomination:
         node = attempt.snapshot.names[chosen.row]
         message = f"preemption: {len(chosen.victims)} victim(s) on {node} make room."
-        return Nomination(node, chosen.victims, self._removals(attempt.pod, chosen.victims), message)
+        return Nomination(node, chosen.victims, self._removals(attempt, chosen.victims), message)
 
-    def _removals(self, preemptor: PodInfo, victims: Iterable[PodInfo]) -> tuple[Write, ...]:
+    def _removals(self, attempt: Attempt, victims: Iterable[PodInfo]) -> tuple[Write, ...]:
         waiting = self.handle.waiting()
         writes: list[Write] = []
         for victim in victims:
             if victim.uid in waiting:
                 self.handle.reject(victim.uid, Reason("preempted", plugin=self.name))
             else:
-                writes.extend(_removal(victim, preemptor))
+                writes.extend(_removal(victim, attempt))
         return tuple(writes)
 
     def _leaving(self, row: Row, victims: frozenset[str], info: PodInfo) -> bool:
@@ -156,15 +157,18 @@ def _hopeless(failure: Failure, row: Row) -> bool:
     return any(bits >> index & 1 and not reason.resolvable for index, reason in enumerate(failure.reasons))
 
 
-def _removal(victim: PodInfo, preemptor: PodInfo) -> Sequence[Write]:
+def _removal(victim: PodInfo, attempt: Attempt) -> Sequence[Write]:
     """Say on the victim why it goes, then delete it."""
     key = Key(victim.namespace, victim.pod.metadata.name)
     condition: dict[str, Any] = {
         "type": "DisruptionTarget",
         "status": "True",
         "reason": PREEMPTED,
-        "message": f"{preemptor.pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+        "message": f"{attempt.pod.pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": rfc3339(attempt.now),
     }
+    if victim.pod.metadata.generation:
+        condition["observedGeneration"] = victim.pod.metadata.generation
     return (
         Write(Verb.PATCH_STATUS, PODS, key, strategic_patch({"status": {"conditions": [condition]}})),
         Write(Verb.DELETE, PODS, key, victim.uid),

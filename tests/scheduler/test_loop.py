@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from typing import cast
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from api.crds import ELASTIC_QUOTA
 from api.kube.objects import Node, Pod
 from cluster import NODES, PODS, DeltaType, Key, StoreDelta, merge_patch
+from cluster.events import Event, EventRecorder
 from cluster.resources import RESOURCE_CLAIMS, custom
 from cluster.twin import Twin
 from cluster.twin.faults import Fault, FaultType
@@ -19,6 +21,7 @@ from scheduler.engine import Engine
 from scheduler.framework import Action
 from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
+from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dynamicresources import CLAIMS, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
@@ -263,3 +266,38 @@ def test_a_pod_that_cannot_be_read_is_told_and_counted(twin: Twin) -> None:
     assert told["message"].startswith("the scheduler cannot read this pod: not a quantity: ")
     assert faults is not None
     assert faults >= 1
+
+
+class Recorded:
+    """Events that a loop records, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_victims_of_preemption_have_an_event_that_names_the_other_pod(twin: Twin) -> None:
+    twin.load(NODES, [document(node("n0"))])
+    twin.load(PODS, [document(pod("old", {"cpu": "4"}, nodeName="n0"))])
+    twin.load(PODS, [document(pod("new", {"cpu": "4"}, priority=10))])
+    recorded = Recorded()
+    kinds = {**KINDS, "defaultpreemption": DefaultPreemption}
+    loop = Loop(
+        twin.client(),
+        Engine(SchedulerSettings(backoff_initial_seconds=0.05), kinds=kinds),
+        recorder=cast(EventRecorder, recorded),
+    )
+    thread = threading.Thread(target=loop.run, daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: "Preempted" in [event.reason for event in recorded.events])
+    finally:
+        loop.stop()
+        thread.join(20)
+    (event,) = [event for event in recorded.events if event.reason == "Preempted"]
+    assert event.regarding.name == "old"
+    assert event.related is not None
+    assert event.related.name == "new"
+    assert event.note.endswith("on node n0")
