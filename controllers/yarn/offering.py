@@ -28,6 +28,11 @@ NOISE: Amounts = (10, 1 << 20)
 """Use of an application below which its cgroup is empty: an idle cgroup holds a few pages."""
 REPORT_SECONDS = 600.0
 """Age from which a report of the node's agent says nothing of the present."""
+REGISTER_SECONDS = 60.0
+"""Time for which a ResourceManager may not know a NodeManager whose pod runs: after a fail-over all of them register
+anew, and keep their containers."""
+
+UNKNOWN = "the ResourceManager does not know the NodeManager yet"
 
 
 class OfferingSettings(ControllerSettings, frozen=True, kw_only=True):
@@ -40,6 +45,8 @@ class _Manager:
 
     cluster: str
     report: NodeReport | None
+    silence: str = ""
+    """Why its cluster does not answer."""
 
 
 class Offering(Controller[OfferingSettings]):
@@ -95,7 +102,8 @@ class Offering(Controller[OfferingSettings]):
             manager = managers.get(key.name)
             decision = self._decide(view, node, manager, problems, now)
         if decision is None:
-            return (problems[key.name],) if key.name in problems else ()
+            why = problems.get(key.name) or (manager.silence or UNKNOWN if manager is not None else "")
+            return (why,) if why else ()
         report = manager.report if manager is not None else None
         offer = "is told nothing" if decision.offer is None else f"is offered {decision.offer}"
         present = f", has {report.total} and uses {report.used}" if report is not None else ""
@@ -123,7 +131,10 @@ class Offering(Controller[OfferingSettings]):
             if not cluster:
                 problems[node] = f"pod {pod.key} names YARN cluster {pod.cluster or 'none'}; the settings have others"
             elif reports is None:
-                problems[node] = f"YARN cluster {cluster} does not answer: {self._board.problem(cluster)}"
+                # The exchange says it once: an Event for each node would be a flood.
+                said = f"YARN cluster {cluster} does not answer: {self._board.problem(cluster)}"
+                found[node] = _Manager("", None, said)
+                continue
             else:
                 report, unclear = report_of(pod, reports)
                 if report is not None:
@@ -153,7 +164,9 @@ class Offering(Controller[OfferingSettings]):
         if report is not None and report.state in (NodeState.RUNNING, NodeState.DECOMMISSIONING):
             self._gone_since.pop(node.name, None)
         else:
-            self._gone_since.setdefault(node.name, now)
+            since = self._gone_since.setdefault(node.name, now)
+            if manager is not None and report is None and now - since < REGISTER_SECONDS:
+                return None
         decision = decide(self._batch(view, node, now), report, self._copilot.sharing)
         if manager is not None and (report is None or report.state not in (NodeState.RUNNING, NodeState.NEW)):
             problems.setdefault(node.name, decision.reason)

@@ -170,7 +170,7 @@ def test_a_cluster_that_is_silent_changes_nothing() -> None:
     writes = copilot.plan([holding()], [manager()])
     assert not writes.writes
     assert copilot.offered() == {}
-    assert "rm1 and rm2: no answer" in notes(writes)[0]
+    assert not notes(writes), "an Event for each node would be a flood"
 
 
 def test_an_unhealthy_node_manager_is_offered_nothing() -> None:
@@ -214,6 +214,20 @@ def test_a_node_manager_that_is_back_starts_its_time_anew() -> None:
     copilot.hears(report(total=(10, 20))).plan([holding()], [manager()], now=NOW + 500)
     copilot.hears(report(state="LOST"))
     assert not copilot.plan([holding()], [manager()], now=NOW + 700).writes
+
+
+def test_a_fail_over_leaves_node_managers_time_to_register() -> None:
+    copilot = Copilot().hears()
+    idle = a_report(applications=[{**APPLICATION, "usage": usage(1, "1Gi")}])
+    for seconds in (1, 59):
+        writes = copilot.plan([holding()], [manager()], [idle], now=NOW + seconds)
+        assert not writes.writes
+        assert not notes(writes)
+    view = view_of(copilot.offering, {NODE: [holding()], POD: [manager()], NODE_METRIC: [idle]})
+    assert "does not know the NodeManager yet" in copilot.offering.explain(view, "nodes", Key("", "n1"), NOW)[0]
+    late = copilot.plan([holding()], [manager()], [idle], now=NOW + 62)
+    assert stated(late) == json.loads(allocations(("hadoop-yarn", 1_000, GIB)))
+    assert "does not know" in notes(late)[0]
 
 
 def test_without_batch_resources_nothing_is_offered() -> None:
