@@ -161,7 +161,7 @@ def main() -> int:
             print(f"{number + 1:>4} first rung {reached * 1e3:8.1f} ms   release {released:6.2f} s", flush=True)
     figures = np.array(found).reshape(-1, 2)
     if len(figures):
-        summary("onset to first rung", figures[:, 0], "median <= 100 ms, p99 <= 500 ms")
+        summary("onset to first rung", figures[:, 0], "median <= 25 ms, p99 <= 120 ms")
         summary("end to release", figures[:, 1], "<= 10 s")
     if arguments.json:
         arguments.json.write_text(

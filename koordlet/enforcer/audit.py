@@ -117,7 +117,8 @@ class AuditFile:
     def _open(self) -> None:
         self.close()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(self._path, flags, 0o640)
 
     def _rotate(self) -> None:
         for number in range(self._files - 1, 0, -1):

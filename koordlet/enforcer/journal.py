@@ -10,6 +10,7 @@ by a lock on the file `lock` beside it, which the kernel lets go when the agent 
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,6 +32,7 @@ COMPACT_BYTES = 1 << 18
 MOST_DAMAGED = 4
 """Damaged journals that are kept, the newest."""
 _LOCK_POLL_SECONDS = 0.05
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NOT_WRITTEN = "the journal cannot be written; nothing changed"
 
 
@@ -166,7 +168,7 @@ class Journal:
         records: list[Record] = [Begin(SCHEMA, self._boot), *map(Hold, self.live.values())]
         content = encode(records, 0)
         beside = self.path.with_name("journal.new")
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             self._write(fd, content)
             os.fsync(fd)
@@ -195,7 +197,13 @@ def lock_state(directory: Path, wait_seconds: float) -> int:
     """Return a descriptor that holds the lock of a state directory. Raises JournalError where another one does."""
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        status = directory.stat()
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_WRITE:
+            raise JournalError(
+                f"{directory}: others than root may write it, and so what the agent restores; "
+                "chown it to root and chmod it to 755, or set [enforcer] state_dir to another place"
+            )
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise JournalError(f"{directory}: {error.strerror}; set [enforcer] state_dir to a writable place") from error
     deadline = time.monotonic() + wait_seconds

@@ -56,3 +56,13 @@ def test_what_cannot_be_written_is_counted(tmp_path: Path) -> None:
     audit = AuditFile(tmp_path / "file/audit.jsonl", 100_000, 2)
     audit.write(line(1))
     assert audit.lost == 1
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("as it was")
+    (tmp_path / "audit.jsonl").symlink_to(tmp_path / "mine")
+    audit = AuditFile(tmp_path / "audit.jsonl", 100_000, 2)
+    audit.write(line(1))
+    audit.close()
+    assert audit.lost == 1
+    assert (tmp_path / "mine").read_text() == "as it was"

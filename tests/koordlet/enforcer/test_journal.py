@@ -192,3 +192,25 @@ def test_a_state_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="state_dir"):
         Journal(tmp_path / "file" / "state", "boot-1")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_a_directory_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    state = tmp_path / "state"
+    Journal(state, "boot-1").close()
+    state.chmod(mode)
+    with pytest.raises(JournalError, match="chmod it to 755"):
+        Journal(state, "boot-1")
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("as it was")
+    (tmp_path / "state").mkdir(mode=0o755)
+    (tmp_path / "state/lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(JournalError):
+        Journal(tmp_path / "state", "boot-1")
+    (tmp_path / "state/lock").unlink()
+    (tmp_path / "state/journal.new").symlink_to(tmp_path / "mine")
+    with pytest.raises(JournalError):
+        Journal(tmp_path / "state", "boot-1")
+    assert (tmp_path / "mine").read_text() == "as it was"
