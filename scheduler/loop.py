@@ -50,6 +50,8 @@ DRAIN_SECONDS = 0.1
 """Time for messages between two rounds of attempts; questions over HTTP must not stop placing."""
 REPORT_SECONDS = 30.0
 """Interval of the log's lines about kinds whose first list is not in."""
+RETRY_ROUND_SECONDS = 0.5
+"""Wait after a round that failed by an error of this program."""
 RETRY_LEAD_SECONDS = 1.0
 """Wait after a failed look at what the previous leader bound."""
 
@@ -112,7 +114,13 @@ class Loop:
             self.ready.set()
             while not self._stopping.is_set():
                 self._beat = time.monotonic()
-                self._round()
+                try:
+                    self._round()
+                except Exception:
+                    # Pods of others wait, and a new process would meet the same fault.
+                    log.exception("round failed")
+                    self.metrics.faulted("round")
+                    self._stopping.wait(RETRY_ROUND_SECONDS)
         finally:
             gc.enable()
             for informer in self._informers.values():

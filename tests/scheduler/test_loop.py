@@ -197,6 +197,22 @@ def test_a_fault_in_an_answer_does_not_end_the_loop(twin: Twin, caplog: pytest.L
     assert "message could not be taken in" in caplog.text
 
 
+def test_a_fault_in_a_round_does_not_end_the_loop(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin.load(NODES, [document(node("n0"))])
+    with running(twin) as loop:
+        dispatch, faults = loop._dispatch, iter([RuntimeError("once")])
+
+        def faulty() -> None:
+            for fault in faults:
+                raise fault
+            dispatch()
+
+        monkeypatch.setattr(loop, "_dispatch", faulty)
+        twin.load(PODS, [document(pod("p", {"cpu": "1"}))])
+        wait_for(lambda: all(nodes_of(twin).values()))
+    assert next(faults, None) is None
+
+
 def test_a_standby_writes_nothing_and_states_everything_once_it_leads(twin: Twin) -> None:
     leads = threading.Event()
     twin.serve(custom(ELASTIC_QUOTA))
