@@ -116,6 +116,8 @@ ANNOTATION_NODE_SYSTEM_QOS_RESOURCE = "node.koordinator.sh/system-qos-resource"
 ANNOTATION_NODE_CPU_NORMALIZATION_RATIO = "node.koordinator.sh/cpu-normalization-ratio"
 ANNOTATION_SLOW_RATIO = "node.koordinator.sh/slow-ratio"
 """Slowness of a node against the fleet, written by koord-manager: 1.30 is 30 % slower."""
+ANNOTATION_UPDATE_MODE = "analysis.koordinator.sh/update-mode"
+"""Of a Recommendation, written by people: `InPlace` has koord-manager resize the workload's running pods."""
 ANNOTATION_ADVICE = "analysis.koordinator.sh/advice"
 """Of a Recommendation, written by koord-manager: bounds, limits and replicas, for which the kind has no fields."""
 

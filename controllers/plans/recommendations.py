@@ -23,7 +23,7 @@ from api.protocol import ANNOTATION_ADVICE
 from cluster.resources import Key, Resource
 from controllers.kinds import RECOMMENDATION, WORKLOAD_PROFILE
 from controllers.recommend import replicas
-from controllers.recommend.advice import BUSY_SHARE, Advice, ContainerAdvice, Target, advise
+from controllers.recommend.advice import BUSY_SHARE, Advice, ContainerAdvice, Target, advice_of, advise
 from controllers.recommend.estimates import RecommendSettings
 from controllers.recommend.observed import ObservedUsage, WorkloadUsage
 from controllers.recommend.replicas import ReplicaSettings
@@ -118,14 +118,6 @@ class Recommendations(Controller[RecommendationSettings]):
         if updated is None or now - updated <= self.settings.keep_seconds:
             return []
         return [delete(RECOMMENDATION, stored, "nothing was reported of the workload for long")]
-
-
-def advice_of(stored: Recommendation) -> Advice | None:
-    """Return the content of the annotation; None where there is none that can be read."""
-    try:
-        return msgspec.json.decode(stored.metadata.annotations.get(ANNOTATION_ADVICE, ""), type=Advice)
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def explained(

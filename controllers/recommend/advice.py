@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from api.crds import WorkloadProfile
+from api.crds import Recommendation, WorkloadProfile
 from api.kube.resources import CPU, QuantityError, parse_quantity
+from api.protocol import ANNOTATION_ADVICE
 from controllers.forecast.seasonal import PERIODS
 from controllers.kinds import Pod
 from controllers.recommend import replicas
@@ -50,6 +51,14 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Seconds a second that one pod loses to its own quota."""
     demand: Demand | None = None
     replicas: ReplicaAdvice | None = None
+
+
+def advice_of(stored: Recommendation) -> Advice | None:
+    """Return the content of the annotation; None where there is none that can be read."""
+    try:
+        return msgspec.json.decode(stored.metadata.annotations.get(ANNOTATION_ADVICE, ""), type=Advice)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

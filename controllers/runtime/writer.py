@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from api.placement import PlacementAnswer, PlacementRequest
-from cluster import Client, ClusterError, Conflict, DeleteOptions, Forbidden, Invalid, NotFound, evict, merge_patch
+from cluster import (
+    Client,
+    ClusterError,
+    Conflict,
+    DeleteOptions,
+    Forbidden,
+    Invalid,
+    NotFound,
+    evict,
+    merge_patch,
+    strategic_patch,
+)
 from cluster.errors import AlreadyExists
 from controllers.runtime.writes import Target, Verb, Write, metadata_of, on_version, patch_body
 
@@ -132,7 +143,8 @@ class Writer:
         if write.verb is Verb.CREATE:
             return metadata_of(self._client.create(resource, write.body, namespace=key.namespace)).resource_version
         if write.verb is Verb.PATCH:
-            stored = self._client.patch(resource, key, merge_patch(patch_body(write)), subresource=write.subresource)
+            body = (strategic_patch if write.strategic else merge_patch)(patch_body(write))
+            stored = self._client.patch(resource, key, body, subresource=write.subresource)
             return metadata_of(stored).resource_version
         options = DeleteOptions(write.uid, write.version, write.grace_seconds)
         if write.verb is Verb.DELETE:

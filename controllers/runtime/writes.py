@@ -49,6 +49,8 @@ class Write:
     """Sent when the API server refuses this one for good (forbidden, invalid)."""
     grace_seconds: int | None = None
     """Grace period of a deletion or eviction; None leaves it to the pod."""
+    strategic: bool = False
+    """The patch is Kubernetes' own merge, which merges lists of named things by name; of builtin kinds only."""
 
     @property
     def target(self) -> "Target":
@@ -97,11 +99,14 @@ def patch(
     *,
     subresource: str = "",
     event: Event | None = None,
+    strategic: bool = False,
 ) -> Write:
     """Return a merge patch of the object `current`, on the version of it that was seen."""
     meta = metadata_of(current)
     key = Key(meta.namespace, meta.name)
-    return Write(Verb.PATCH, resource, key, dict(body), reason, subresource, meta.resource_version, meta.uid, event)
+    version = meta.resource_version
+    made = Write(Verb.PATCH, resource, key, dict(body), reason, subresource, version, meta.uid, event)
+    return replace(made, strategic=True) if strategic else made
 
 
 def delete(resource: Resource[Any], current: Any, reason: str, *, event: Event | None = None) -> Write:

@@ -1,6 +1,7 @@
-"""External metrics at a real API server: a stock HorizontalPodAutoscaler adds replicas before the use is there."""
+"""Advice at a real API server: a stock autoscaler adds replicas ahead of the use, a running pod is resized in place."""
 
 import contextlib
+import itertools
 import os
 import socket
 import subprocess
@@ -14,12 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.crds import NODE_METRIC, definition_document
+from api.crds import NODE_METRIC, RECOMMENDATION, definition_document
 from api.kube.times import rfc3339
+from api.protocol import ANNOTATION_ADVICE, ANNOTATION_UPDATE_MODE
 from cluster import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     NAMESPACES,
+    NODES,
     PODS,
     SERVICES,
     ApiError,
@@ -37,11 +40,15 @@ from cluster.transport import Request
 from controllers.external_metrics.answers import ROOT
 from controllers.external_metrics.serve import API_SERVICES, ExternalMetrics
 from controllers.external_metrics.settings import ExternalMetricsSettings
+from controllers.plans.resizes import IN_PLACE, Resizes, ResizeSettings
+from controllers.recommend.advice import Advice, ContainerAdvice
 from controllers.recommend.observed import WorkloadUsage
+from controllers.recommend.report import Amounts
 from controllers.runtime.loop import Loop
 from tests.cluster import apiserver
 from tests.deploy.charts import documents
 from tests.deploy.node_reports import kubeconfig_with
+from tests.managed import running_on
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
@@ -133,11 +140,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "--horizontal-pod-autoscaler-sync-period=1s",
             "--secure-port=0",
         ]
-        admin.create(CUSTOM_RESOURCE_DEFINITIONS, definition_document(NODE_METRIC))
+        for definition in (NODE_METRIC, RECOMMENDATION):
+            admin.create(CUSTOM_RESOURCE_DEFINITIONS, definition_document(definition))
         for name in ("koord-system", "shop"):
             admin.create(NAMESPACES, {"metadata": {"name": name}})
         admin.create(ACCOUNTS, {"metadata": {"name": "koord-manager", "namespace": "koord-system"}})
-        for document in documents({"manager": {"enabled": True}, "externalMetrics": {"enabled": True}}):
+        for document in documents({"manager": {"enabled": True, "resize": True}, "externalMetrics": {"enabled": True}}):
             ours = document["metadata"]["name"] in ("koord-manager", "koord-external-metrics")
             if document["kind"] in OF_THE_CHART and (ours or document["kind"] == "APIService"):
                 admin.create(OF_THE_CHART[document["kind"]], document)
@@ -238,3 +246,53 @@ def available(admin: Client) -> bool:
 def test_who_may_not_read_metrics_is_refused_by_the_api_server(site: Site) -> None:
     with pytest.raises(ApiError, match=r"external\.metrics"):
         read(site.manager, "koord_cpu_cores")
+
+
+class FastResizes(Resizes):
+    """Plans every tenth of a second."""
+
+    period_seconds = 0.1
+
+
+def test_a_running_pod_is_resized_with_the_right_of_its_own(site: Site) -> None:
+    admin = site.admin
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+    admin.create(NODES, {"metadata": {"name": "n1"}})
+    room = {"status": {"capacity": amounts, "allocatable": amounts}}
+    admin.patch(NODES, Key("", "n1"), merge_patch(room), subresource="status")
+    containers = [
+        {"name": name, "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        for name, cpu in (("app", "2"), ("b", "1"))
+    ]
+    admin.create(
+        PODS, {"metadata": {"name": "db-0", "namespace": "shop"}, "spec": {"nodeName": "n1", "containers": containers}}
+    )
+    admin.patch(PODS, Key("shop", "db-0"), merge_patch({"status": {"phase": "Running"}}), subresource="status")
+    admin.create(METRICS, {"metadata": {"name": "n2"}, "spec": {}})
+    advice = Advice(
+        containers=[ContainerAdvice(name="app", cpu_millicores=Amounts(400, 600, 900))], confidence_days=1.0
+    )
+    annotations = {ANNOTATION_ADVICE: msgspec.json.encode(advice).decode(), ANNOTATION_UPDATE_MODE: IN_PLACE}
+    target = {"type": "workload", "workload": {"kind": "Deployment", "name": "db"}}
+    meta = {"name": "db", "namespace": "shop", "annotations": annotations}
+    admin.create(resource_of(RECOMMENDATION).of(dict), {"metadata": meta, "spec": {"target": target}})
+    key = Key("koord-system", "none")
+    controllers = {"resizes": FastResizes(ResizeSettings(enabled=True, dry_run=False, pause_seconds=0), key)}
+    with running_on(site.manager, controllers):
+        turns = itertools.count()
+
+        def requests() -> list[str]:
+            time_seconds = time.time() - 100 + next(turns)
+            used = {"resources": {"cpu": "500m", "memory": "1Gi"}}
+            stated = {
+                "name": "db-0",
+                "namespace": "shop",
+                "podUsage": used,
+                "extensions": {"workload": "Deployment/shop/db"},
+            }
+            status = {"updateTime": rfc3339(time_seconds), "podsMetric": [stated]}
+            admin.patch(METRICS, Key("", "n2"), merge_patch({"status": status}), subresource="status")
+            found = admin.get(PODS, Key("shop", "db-0"))["spec"]["containers"]
+            return [each["resources"]["requests"]["cpu"] for each in found]
+
+        wait_for(lambda: requests() == ["600m", "1"], 30)

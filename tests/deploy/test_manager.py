@@ -83,3 +83,13 @@ def test_its_settings_are_settings_of_the_program(text: str) -> None:
     settings = convert(tomllib.loads(found["data"]["manager.toml"]), ManagerSettings, "manager.toml")
     assert settings.config_namespace == found["metadata"]["namespace"]
     assert msgspec.to_builtins(settings)
+
+
+def test_pods_are_resized_only_with_a_right_of_its_own() -> None:
+    assert ("", "pods/resize") not in granted()
+    (role,) = (
+        each
+        for each in documents({"manager": {"enabled": True, "resize": True}})
+        if each["kind"] == "ClusterRole" and each["metadata"]["name"] == "koord-manager"
+    )
+    assert [rule["verbs"] for rule in role["rules"] if rule["resources"] == ["pods/resize"]] == [["patch"]]

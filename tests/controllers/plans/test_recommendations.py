@@ -13,7 +13,8 @@ from api.protocol import ANNOTATION_ADVICE
 from cluster import Key, merge_patch
 from cluster.twin import Twin
 from controllers.kinds import NODE_METRIC, POD, RECOMMENDATION, WORKLOAD_PROFILE
-from controllers.plans.recommendations import MANAGED_BY, Recommendations, advice_of
+from controllers.plans.recommendations import MANAGED_BY, Recommendations
+from controllers.recommend.advice import advice_of
 from controllers.runtime.view import ClusterCopy
 from controllers.runtime.writes import Verb, kind_name
 from tests.capacity import to_load
