@@ -189,6 +189,7 @@ CSI_STORAGE_CAPACITIES = _builtin("CSIStorageCapacity", "csistoragecapacities", 
 VOLUME_ATTACHMENTS = _builtin("VolumeAttachment", "volumeattachments", "storage.k8s.io", namespaced=False)
 RESOURCE_CLAIMS = _builtin("ResourceClaim", "resourceclaims", "resource.k8s.io")
 RESOURCE_SLICES = _builtin("ResourceSlice", "resourceslices", "resource.k8s.io", namespaced=False)
+WORKLOAD_POD_GROUPS = _builtin("PodGroup", "podgroups", "scheduling.k8s.io", "v1alpha2")
 DEVICE_CLASSES = _builtin("DeviceClass", "deviceclasses", "resource.k8s.io", namespaced=False)
 MUTATING_WEBHOOK_CONFIGURATIONS = _builtin(
     "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "admissionregistration.k8s.io", namespaced=False

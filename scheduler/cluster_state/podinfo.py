@@ -209,6 +209,7 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
         held_amounts(pod, read_amounts),
         (spec.resource_claims, pod.status.resource_claim_statuses) if spec.resource_claims else None,
         needed_features(spec),
+        spec.scheduling_group,
         meta.name if any(volume.ephemeral for volume in spec.volumes) else "",
     )
 

@@ -12,6 +12,8 @@ LIGHT_NAME_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
 LIGHT_MINIMUM_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 MATCH_POLICY_LABEL = "pod-group.scheduling.sigs.k8s.io/match-policy"
 GANG = "gang.scheduling.koordinator.sh/"
+OF_WORKLOADS = "@scheduling.k8s.io"
+"""Ending of ids of groups of scheduling.k8s.io; no name of an object contains it."""
 DEFAULT_WAIT_SECONDS = 600.0
 MAX_GROUP = 64
 """Gangs that bind together."""
@@ -65,6 +67,20 @@ def gang_id(namespace: str, labels: Keys, annotations: Keys) -> str | None:
     """The gang that a pod belongs to: PodGroup label, light label, annotation, in this order."""
     name = labels.get(POD_GROUP_LABEL) or labels.get(LIGHT_NAME_LABEL) or annotations.get(GANG + "name")
     return f"{namespace}/{name}" if name else None
+
+
+def workload_group_id(namespace: str, scheduling_group: Mapping[str, object]) -> str | None:
+    """The group of scheduling.k8s.io that a pod names; its id differs from that of any other gang."""
+    name = scheduling_group.get("podGroupName")
+    return f"{namespace}/{name}{OF_WORKLOADS}" if name else None
+
+
+def spec_of_workload_group(gang: str, minimum: int | None, defaults: GangDefaults) -> GangSpec:
+    """The gang of a group that must have a number of pods; None places each pod by itself."""
+    if minimum is None:
+        return GangSpec(gang, 1, 1, defaults.wait_seconds, strict=False, group=(gang,), policy=defaults.policy)
+    count = max(minimum, 1)
+    return GangSpec(gang, count, count, defaults.wait_seconds, group=(gang,), policy=defaults.policy)
 
 
 def spec_of_pod(gang: str, labels: Keys, annotations: Keys, *, defaults: GangDefaults | None = None) -> GangSpec:

@@ -11,7 +11,8 @@ import msgspec
 
 from api.crds import POD_GROUP, PodGroup
 from api.kube.objects import Pod
-from cluster.resources import PODS, Key, custom, merge_patch, strategic_patch
+from api.kube.workloads import WorkloadPodGroup
+from cluster.resources import PODS, WORKLOAD_POD_GROUPS, Key, custom, merge_patch, strategic_patch
 from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.explain.diagnosis import sentence
@@ -32,6 +33,7 @@ from scheduler.framework import (
 from scheduler.gang.ended import End, EndedMembers
 from scheduler.gang.gangs import Allow, Gang, Gangs
 from scheduler.gang.spec import (
+    OF_WORKLOADS,
     GangDefaults,
     GangError,
     GangSpec,
@@ -39,10 +41,13 @@ from scheduler.gang.spec import (
     gang_id,
     spec_of_pod,
     spec_of_pod_group,
+    spec_of_workload_group,
+    workload_group_id,
 )
 from scheduler.gang.status import status_changes
 
 POD_GROUPS = custom(POD_GROUP)
+WORKLOAD_GROUPS = WORKLOAD_POD_GROUPS.of(WorkloadPodGroup)
 BIND_GROUP = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 BIND_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
 
@@ -62,7 +67,7 @@ class Coscheduling(Plugin[str]):
     name = "Coscheduling"
     rank = 330
     requeue_on = frozenset({"podgroups/add", "podgroups/update", "nodes/add", "nodes/update", "pods/delete"})
-    watches = (POD_GROUPS,)
+    watches = (POD_GROUPS, WORKLOAD_GROUPS)
 
     def __init__(self, config: Config, handle: Handle) -> None:
         super().__init__(config, handle)
@@ -120,7 +125,7 @@ class Coscheduling(Plugin[str]):
     def pod_finished(self, pod: Pod) -> None:
         """A member counts as succeeded or failed from here on, as long as it exists."""
         meta = pod.metadata
-        gang = gang_id(meta.namespace, meta.labels, meta.annotations)
+        gang = _gang_of(pod)
         if gang is not None:
             end = End(meta.uid, pod.status.phase == "Succeeded", bool(pod.spec.node_name))
             self._ended.add(gang, meta.key, end)
@@ -131,6 +136,9 @@ class Coscheduling(Plugin[str]):
 
     def on_object(self, event: ObjectEvent) -> None:
         """A PodGroup changed."""
+        if event.resource.group == WORKLOAD_GROUPS.group:
+            self._workload_group_changed(event)
+            return
         gang = str(event.key)
         if event.action is Action.DELETE:
             self.gangs.withdraw(gang)
@@ -141,6 +149,18 @@ class Coscheduling(Plugin[str]):
         self.gangs.declare(self._spec_of(gang, group))
         members = self.gangs.by_id[gang].members
         for key in sorted(members)[:1]:
+            self._wake(key)
+
+    def _workload_group_changed(self, event: ObjectEvent) -> None:
+        gang = f"{event.key}{OF_WORKLOADS}"
+        if event.action is Action.DELETE:
+            self.gangs.withdraw(gang)
+            self._ended.withdraw(gang)
+            return
+        policy = event.after.spec.scheduling_policy.gang
+        minimum = policy.min_count if policy is not None else None
+        self.gangs.declare(spec_of_workload_group(gang, minimum, self._defaults))
+        for key in sorted(self.gangs.by_id[gang].members)[:1]:
             self._wake(key)
 
     def leads(self) -> None:
@@ -198,7 +218,7 @@ class Coscheduling(Plugin[str]):
 
     def prepare(self, info: PodInfo) -> str | None:
         """The gang's id; None for pods without one."""
-        return gang_id(info.namespace, info.labels, info.pod.metadata.annotations)
+        return _gang_of(info.pod)
 
     def pre_filter(self, attempt: Attempt, spec: str) -> Reason | None:
         """Members may have gone since; and once one has failed, the others need not be tried in this attempt."""
@@ -279,11 +299,14 @@ class Coscheduling(Plugin[str]):
 
     def _see(self, info: PodInfo) -> bool:
         labels, annotations = info.labels, info.pod.metadata.annotations
-        gang = gang_id(info.namespace, labels, annotations)
+        gang = _gang_of(info.pod)
         if gang is None:
             return False
         self._uids[info.key] = info.uid
         self._ended.forget(info.key)
+        if gang.endswith(OF_WORKLOADS):
+            self.gangs.pod_seen(info.key, gang, None, problem="waiting for its PodGroup of scheduling.k8s.io")
+            return True
         try:
             spec, problem = spec_of_pod(gang, labels, annotations, defaults=self._defaults), ""
         except GangError as error:
@@ -372,6 +395,13 @@ class Coscheduling(Plugin[str]):
             if changes and self._reported.get(key) != figures:
                 self._reported[key] = figures
                 yield Write(Verb.PATCH, POD_GROUPS, key, merge_patch({"status": changes}))
+
+
+def _gang_of(pod: Pod) -> str | None:
+    """The gang of a pod: the group in its spec, or what its labels and annotations name."""
+    meta = pod.metadata
+    group = workload_group_id(meta.namespace, pod.spec.scheduling_group) if pod.spec.scheduling_group else None
+    return group or gang_id(meta.namespace, meta.labels, meta.annotations)
 
 
 def _described(gang: Gang) -> dict[str, Any]:

@@ -29,6 +29,7 @@ CLASS: dict[str, Any] = {
     "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
     "resources": {"requests": {"cpu": "3"}},
     "schedulerName": "other",
+    "schedulingGroup": {"podGroupName": "g"},
     "tolerations": [{"key": "a", "operator": "Exists"}],
     "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}],
     "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
@@ -37,7 +38,6 @@ CLASS: dict[str, Any] = {
 
 OWN = {
     "schedulingGates": "SchedulingGates looks at each pod, before the queue",
-    "schedulingGroup": "SchedulingGates holds pods of a group that nothing here gathers",
     "terminationGracePeriodSeconds": "of victims, not of the pod to be placed",
     "hostNetwork": "the API server writes its host ports into the containers; see hostUsers",
     "hostUsers": "without users of the host, and in its network, a pod needs a kubelet's feature",

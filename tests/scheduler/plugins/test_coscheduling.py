@@ -9,12 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api.crds import PodGroup
+from api.kube.workloads import WorkloadPodGroup
 from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
-from scheduler.plugins.coscheduling import POD_GROUPS, Coscheduling
+from scheduler.plugins.coscheduling import POD_GROUPS, WORKLOAD_GROUPS, Coscheduling
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.simulated_placement import simulate
 from tests.schedobjects import drain, engine, node, pod
 
@@ -398,3 +400,62 @@ def test_a_failure_of_the_running_attempt_does_not_answer_for_a_simulation() -> 
     made.schedule_one(0.0)
     made.schedule_one(0.0)
     assert "" not in ask(made, "uid-a-0", "uid-a-1", gone=("uid-old",))
+
+
+def workload_group(made: Engine, policy: dict[str, Any], action: Action = Action.ADD, now: float = 0.0) -> None:
+    document = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"schedulingPolicy": policy}}
+    item = msgspec.convert(document, WorkloadPodGroup)
+    gone = action is Action.DELETE
+    event = ObjectEvent(WORKLOAD_GROUPS, action, Key("default", "g"), item if gone else None, None if gone else item)
+    made.on_object(event, now)
+
+
+def of_workload(name: str, cpu: str = "1") -> Any:
+    return pod(name, {"cpu": cpu}, schedulingGroup={"podGroupName": "g"})
+
+
+def workload_engine(cpus: str) -> Engine:
+    kinds = {"gangs": Coscheduling, "fit": NodeResourcesFit, "gates": SchedulingGates}
+    return engine([node("n0", allocatable={"cpu": cpus})], kinds=kinds)
+
+
+def test_a_group_of_scheduling_k8s_io_is_placed_together() -> None:
+    made = workload_engine("4")
+    made.on_pod(Action.ADD, of_workload("a"), 0.0)
+    assert drain(made) == {}
+    assert "waiting for its PodGroup of scheduling.k8s.io" in str(made.gate(made.classes.info(of_workload("a"))))
+    workload_group(made, {"gang": {"minCount": 2}}, now=1.0)
+    assert drain(made, 1.0) == {}
+    made.on_pod(Action.ADD, of_workload("b"), 2.0)
+    assert set(drain(made, 2.0)) == {"a", "b"}
+    made.on_pod(Action.ADD, of_workload("c"), 3.0)
+    assert set(drain(made, 3.0)) == {"c"}
+
+
+def test_a_group_of_scheduling_k8s_io_that_does_not_fit_takes_nothing() -> None:
+    made = workload_engine("3")
+    workload_group(made, {"gang": {"minCount": 2}})
+    for name in ("a", "b"):
+        made.on_pod(Action.ADD, of_workload(name, "2"), 0.0)
+    assert drain(made) == {}
+    assert not made.snapshot.pods
+
+
+def test_a_basic_group_of_scheduling_k8s_io_holds_nobody_back() -> None:
+    made = workload_engine("3")
+    workload_group(made, {"basic": {}})
+    for name in ("a", "b"):
+        made.on_pod(Action.ADD, of_workload(name, "2"), 0.0)
+    assert len(drain(made)) == 1
+
+
+def test_a_group_of_scheduling_k8s_io_is_no_gang_of_the_same_name() -> None:
+    made = workload_engine("4")
+    made.on_pod(Action.ADD, member("g", 0, 1, cpu="1"), 0.0)
+    assert set(drain(made)) == {"g-0"}
+    made.on_pod(Action.ADD, of_workload("a"), 0.0)
+    assert drain(made) == {}
+    workload_group(made, {"gang": {"minCount": 1}}, now=1.0)
+    workload_group(made, {"gang": {"minCount": 1}}, Action.DELETE, now=1.0)
+    made.on_pod(Action.ADD, of_workload("b"), 2.0)
+    assert "b" not in drain(made, 2.0), "its group is gone"
