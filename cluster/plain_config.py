@@ -83,7 +83,7 @@ def endpoint_of_file(file: Path, context: str | None, pool_size: int) -> Endpoin
         return None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        config = msgspec.convert(yaml.load(file.read_bytes(), loader), _Kubeconfig)
+        config = msgspec.convert(yaml.load(file.read_bytes(), loader), _Kubeconfig)  # noqa: S506 - a safe loader
         chosen = next(each.context for each in config.contexts if each.name == (context or config.current_context))
         cluster = msgspec.convert(
             next(each.cluster for each in config.clusters if each.name == chosen.cluster), _ClusterFields

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--directory",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("/var/tmp"),
+    default=Path("/var/tmp"),  # noqa: S108 - a default of a flag
     show_default=True,
     help="With --self-test: where a file of 160 MiB may be for that long, on a disk.",
 )

@@ -152,7 +152,7 @@ class Symbolizer:
         return frames
 
     def _perf_map_names(self, pid: int, inner_pid: int, addresses: Sequence[int]) -> dict[int, str]:
-        path = f"/tmp/perf-{inner_pid}.map"
+        path = f"/tmp/perf-{inner_pid}.map"  # noqa: S108 - the convention
         descriptor = open_below_root(self._tree, pid, path)
         if descriptor is None:
             return {}

@@ -21,7 +21,7 @@ from koordlet.hooks.scheduled import devices, requests_any
 from koordlet.identity.pods import ContainerRole, PodContainer, PodFacts
 
 HAMI = "HAMi-core"
-LOCK = "/tmp/vgpulock"
+LOCK = "/tmp/vgpulock"  # noqa: S108 - HAMi's
 _NAMES = frozenset((GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, NVIDIA_GPU))
 
 

@@ -56,7 +56,7 @@ def test_the_example_of_the_extension_page_is_a_symptom() -> None:
     example = re.search(r"^    from typing.*?^(?=\*)", page, re.DOTALL | re.MULTILINE)
     assert example
     made: dict[str, Any] = {"__name__": "example"}
-    exec(textwrap.dedent(example[0]), made)  # noqa: S102 - the page's own text
+    exec(textwrap.dedent(example[0]), made)
     symptom: Symptom = made["PageRefault"]()
     assert lost(symptom, {"memstat.refaults": 3000}) == pytest.approx(0.3)
     assert symptom.sense(tick(symptom, {})) is None
