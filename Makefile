@@ -9,7 +9,7 @@ LOCKED_EXTRAS := analysis cluster dev gpu grpc
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup install uninstall wheel deb release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
+.PHONY: setup install uninstall wheel deb image release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -103,7 +103,11 @@ deb: $(STAMP) bpf ## dist/: the Debian package, with locked wheels
 	@$(PYTHON) -m probes.build x86 arm64
 	@$(PYTHON) -m deploy.release deb
 
-release: $(STAMP) bpf ## dist/: wheel, wheelhouse, Debian package, bill of materials, SHA256SUMS
+image: $(STAMP) bpf ## dist/: the container image, built twice and compared; needs no daemon and no registry
+	@$(PYTHON) -m probes.build x86 arm64
+	@$(PYTHON) -m deploy.release image
+
+release: $(STAMP) bpf ## dist/: wheel, wheelhouse, Debian package, image, bill of materials, SHA256SUMS
 	@$(PYTHON) -m probes.build x86 arm64
 	@$(PYTHON) -m deploy.release all
 

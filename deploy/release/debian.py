@@ -21,7 +21,6 @@ PROGRAMS = (
     "koord-scheduler",
     "koord-manager",
     "koord-descheduler",
-    "koord-yarn-copilot",
     "kubectl-koord",
 )
 UNITS = ("koordlet.service", "koord-runtime-proxy.service")
@@ -81,14 +80,13 @@ def pack(root: Path, output: Path, version: str, seconds: int) -> Path:
     conffiles = [f"/{path.relative_to(root)}" for path in files if path.is_file() and root / "etc" in path.parents]
     _write(control / "conffiles", "".join(f"{name}\n" for name in conffiles))
     sizes = sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
-    architecture = _run("dpkg", "--print-architecture").strip()
     python, after = _python_of(root)
     text = _CONTROL.format(
-        version=version, architecture=architecture, kibibytes=sizes // 1024 + 1, python=python, python_after=after
+        version=version, architecture=architecture(), kibibytes=sizes // 1024 + 1, python=python, python_after=after
     )
     _write(control / "control", text)
     output.mkdir(parents=True, exist_ok=True)
-    package = output / f"koord_{version}_{architecture}.deb"
+    package = output / f"koord_{version}_{architecture()}.deb"
     for path in [root, *root.rglob("*")]:
         os.utime(path, (seconds, seconds), follow_symlinks=False)
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(seconds)}
@@ -118,11 +116,20 @@ def environment(wheels: Path, wheel: Path, requirements: str, folder: Path) -> P
         if path.is_file() and not path.is_symlink():
             start = path.read_bytes()
             path.write_bytes(start.replace(str(made).encode(), HOME.encode()))
+    # The digests of these scripts were taken where pip wrote them, in a folder of another name each time.
+    for record in made.glob("lib/python3.*/site-packages/*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(re.sub(r"^(\.\./\.\./\.\./bin/[^,]*),.*", r"\1,,", line) for line in lines))
     settings = made / "pyvenv.cfg"
     settings.write_text(re.sub(r"^command = .*\n", "", settings.read_text(), flags=re.MULTILINE))
     for activate in (made / "bin").glob("[aA]ctivate*"):
         activate.unlink()
     return made
+
+
+def architecture() -> str:
+    """Return Debian's name of this machine's architecture, as amd64."""
+    return _run("dpkg", "--print-architecture").strip()
 
 
 def _python_of(root: Path) -> tuple[str, str]:
