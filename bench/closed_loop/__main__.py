@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import numpy as np
 
 from bench.closed_loop.rules import ALL, ALONE, KOORD, YIELDING
 from bench.closed_loop.run import Outcome, Run
@@ -100,6 +101,12 @@ def _against(own: Outcome, others: Sequence[Outcome]) -> str:
     else:
         gain = 100 * (own.utilisation - best.utilisation)
         text = f"{gain:+.1f} points against {best.rules}, the best that loses no more"
+    line = sorted(others, key=lambda each: each.lost_part)
+    if line[0].lost_part <= own.lost_part <= line[-1].lost_part and len(line) > 1:
+        between = float(
+            np.interp(own.lost_part, [each.lost_part for each in line], [each.utilisation for each in line])
+        )
+        text += f" ({100 * (own.utilisation - between):+.1f} against a setting between those tried)"
     bolder = [each for each in others if each.utilisation >= own.utilisation]
     if bolder:
         end = min(bolder, key=lambda each: each.lost_part)

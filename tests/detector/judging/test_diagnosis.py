@@ -142,6 +142,20 @@ def test_suspicion_needs_less_loss_and_fewer_ticks() -> None:
     assert (diagnosis.is_suspicious, diagnosis.threshold, diagnosis.needed_ticks) == (True, 0.025, 1)
 
 
+def test_models_of_the_cluster_come_and_go_while_the_judge_runs() -> None:
+    made = frames([running(cores=0.9, lost=0.03)] * 6, (STRANGER, BATCH))
+    judge = Judge(JudgeSettings())
+    assert [judge.step(frame) for frame in made[:3]] == [[]] * 3
+    judge.replace_fleet_models((models("turnaround_seconds"), models()))
+    assert [each.state for each in judge.step(made[3])] == [VerdictState.OPEN]
+    resumed = Judge.resume(judge.settings, judge.checkpoint())
+    assert resumed.step(made[4]) == judge.step(made[4])
+    assert diagnosis_of(resumed).is_suspicious
+    judge.replace_fleet_models(())
+    judge.step(made[5])
+    assert not diagnosis_of(judge).is_suspicious
+
+
 def test_a_model_alone_opens_nothing_but_makes_a_suspect() -> None:
     judge, told = judged_with_model(running(cores=0.9, lost=0.0))
     assert told == []

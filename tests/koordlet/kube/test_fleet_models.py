@@ -1,13 +1,28 @@
 """Models from profiles: picked up, the last good ones kept, withdrawn ones gone, all of it bounded."""
 
+import msgspec
 import pytest
 
-from api.crds import DeliveredModels, WorkloadProfile, WorkloadProfileSpec, WorkloadProfileStatus, WorkloadReference
+from api.crds import (
+    WORKLOAD_PROFILE,
+    DeliveredModels,
+    WorkloadProfile,
+    WorkloadProfileSpec,
+    WorkloadProfileStatus,
+    WorkloadReference,
+)
+from api.kube.workload import workload_named
+from cluster import custom
+from cluster.twin import Twin
 from detector.models.delivery import pack
+from koordlet.identity.pods import PodFacts, PodTable
 from koordlet.kube import fleet_models
+from koordlet.kube.fleet_baselines import FleetBaselines
 from koordlet.kube.fleet_models import FleetModels
 from tests.detector.models.test_delivery import WEB, file, model
+from tests.waiting import wait_for
 
+PROFILES = custom(WORKLOAD_PROFILE)
 OTHER = "Deployment/shop/other"
 
 
@@ -69,3 +84,24 @@ def test_what_does_not_run_here_is_forgotten_and_the_sum_is_bounded(monkeypatch:
     assert samples(found) == []
     found.heard(OTHER, profile(OTHER))
     assert (samples(found), found.refused) == ([300], 1), "there is room now"
+
+
+def test_a_pod_that_comes_brings_its_workloads_models() -> None:
+    with Twin() as twin:
+        twin.serve(PROFILES)
+        named = workload_named(WEB)
+        assert named is not None
+        document = msgspec.to_builtins(profile())
+        document |= {"apiVersion": WORKLOAD_PROFILE.api_version, "kind": WORKLOAD_PROFILE.kind}
+        document["metadata"] = {"name": named.profile_name, "namespace": named.namespace}
+        twin.load(PROFILES, [document])
+        pods = PodTable([PodFacts("shop/p", workload=WEB)], generation=1)
+        found = FleetModels()
+        with twin.client() as client:
+            fleet = FleetBaselines(client, lambda: pods, models=found, look_seconds=0.02)
+            fleet.start()
+            try:
+                files = wait_for(found.take)
+            finally:
+                fleet.close()
+    assert [each.key.workload for file in files for each in file.models] == [WEB]
