@@ -23,6 +23,7 @@ from cluster import (
     connect,
     merge_patch,
 )
+from scheduler.claim_writes import FINALIZER
 from scheduler.engine import Engine
 from scheduler.loop import Loop
 from tests.cluster import apiserver
@@ -111,7 +112,8 @@ def test_claims_are_allocated_reserved_and_counted_by_both_schedulers(tmp_path: 
             conditions = get(PODS, name).get("status", {}).get("conditions", [])
             return " ".join(each.get("message", "") for each in conditions)
 
-        client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        labels = {"resource.kubernetes.io/admin-access": "true"}
+        client.create(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": labels}})
         expression = 'device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model == "A100"'
         spec = {"selectors": [{"cel": {"expression": expression}}]}
         client.create(DEVICE_CLASSES, {"metadata": {"name": "gpu"}, "spec": spec})
@@ -119,7 +121,7 @@ def test_claims_are_allocated_reserved_and_counted_by_both_schedulers(tmp_path: 
         add_node(client, "four", 4)
         for name, count in (("one", 1), ("two", 2), ("shared", 1), ("late", 1), ("stock", 1)):
             add_claim(client, name, count)
-        add_claim(client, "admin", 1, tolerations=[{"operator": "Exists"}])
+        add_claim(client, "admin", 1, adminAccess=True, tolerations=[{"operator": "Exists"}])
         with scheduling(client):
             for pod, claim in (("a", "one"), ("b", "two"), ("c", "shared"), ("d", "shared")):
                 add_pod(client, pod, claim)
@@ -128,9 +130,13 @@ def test_claims_are_allocated_reserved_and_counted_by_both_schedulers(tmp_path: 
             add_pod(client, "e", "late")
             wait_for(lambda: "could not allocate all resource claims" in said("e"))
             add_pod(client, "f", "admin")
-            wait_for(lambda: "claim admin, request gpus: tolerations: not supported" in said("f"))
+            wait_for(lambda: node_of("f") == "four", check=lambda: said("f"))
+            (looked_at,) = get(RESOURCE_CLAIMS, "admin")["status"]["allocation"]["devices"]["results"]
+            assert looked_at["adminAccess"] is True
+            assert looked_at["tolerations"] == [{"operator": "Exists"}]
             devices: list[str] = []
             for claim, consumers in (("one", {"a"}), ("two", {"b"}), ("shared", {"c", "d"})):
+                assert FINALIZER in get(RESOURCE_CLAIMS, claim)["metadata"]["finalizers"]
                 status = get(RESOURCE_CLAIMS, claim)["status"]
                 assert {each["name"] for each in status["reservedFor"]} == consumers
                 devices += [each["device"] for each in status["allocation"]["devices"]["results"]]
