@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.crds import NODE_METRIC, NodeMetric
 from api.crds import Reservation as ReservationObject
 from api.kube.times import rfc3339
-from cluster.resources import Key
+from cluster.resources import Key, custom
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
+from scheduler.plugins.loadaware import LoadAware
+from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.reservation import ReservationPlugin
 from scheduler.reservation.ledger import RESERVATIONS
@@ -331,3 +334,27 @@ def check_room(made: Engine) -> None:
                 kept += max(each.info.requests["cpu"] - used, 0)
         assert snapshot.requested[row, 0] == pods + kept
         assert pods + kept <= snapshot.allocatable[row, 0]
+
+
+def test_a_reservation_keeps_no_owner_out_by_ports_or_load() -> None:
+    container = {
+        "name": "main",
+        "ports": [{"containerPort": 80, "hostPort": 80}],
+        "resources": {"requests": {"cpu": "2"}},
+    }
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    others = {"ports": NodePorts, "load": LoadAware}
+    made = engine([node("n0")], kinds={**KINDS, **others})
+    usage = {"resources": {"cpu": "100m", "memory": "1Gi"}}
+    report = {
+        "metadata": {"name": "n0"},
+        "status": {"updateTime": rfc3339(T0), "nodeMetric": {"nodeUsage": usage}},
+    }
+    item = msgspec.convert(report, NodeMetric)
+    made.on_object(ObjectEvent(custom(NODE_METRIC), Action.ADD, Key("", "n0"), None, item), T0)
+    tell(made, reservation("r", template=template))
+    drain(made, T0)
+    assert "uid-r" in made.snapshot.pods
+    owner = web("owner", container={"ports": container["ports"], "resources": container["resources"]})
+    made.on_pod(Action.ADD, owner, T0)
+    assert drain(made, T0 + 1.0)["owner"] == "n0"
