@@ -124,7 +124,7 @@ class Proxy:
 
     def stop(self) -> None:
         """Drop every connection and end."""
-        self._do(self._refuse())
+        self._do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
 
@@ -164,6 +164,13 @@ class Proxy:
             self._server.close()
             self._server = None
         self._abort()
+
+    async def _end(self) -> None:
+        await self._refuse()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _abort(self) -> None:
         for writer in list(self._clients):
