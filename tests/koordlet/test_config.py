@@ -130,6 +130,7 @@ def test_defaults() -> None:
             "node_slo": True,
             "first_report_seconds": 10.0,
             "fleet_baselines": False,
+            "fleet_models": False,
             "rules": False,
         },
         "prediction": {
