@@ -3,6 +3,7 @@
 It is looked at by a thread of its own, because the thread that asks runtime and kubelet waits for their answers.
 """
 
+import errno
 import logging
 import os
 import threading
@@ -65,14 +66,14 @@ class TreeCheck:
         return self._mount is not None and os.path.isdir(f"{self._mount}{path}")
 
     def _is_populated(self, path: str) -> bool:
-        """Return whether a process lives in a cgroup or below it; of one that vanished meanwhile, that none does."""
+        """Return whether a process lives in a cgroup or below it. What cannot be read counts as populated."""
         directory = f"{self._mount}{path}"
         try:
             with Path(f"{directory}/cgroup.procs").open("rb") as processes:
                 # Kernfs counts a link for each directory in it: a container may have cgroups of its own.
                 return bool(processes.read(1)) or os.stat(directory).st_nlink > 2
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno not in (errno.ENOENT, errno.ENODEV)  # ENODEV: removed while it was open
 
 
 class TreeThread:

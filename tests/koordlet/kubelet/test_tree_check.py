@@ -66,3 +66,13 @@ def test_a_sibling_of_a_container_that_lived_for_a_moment_tells_its_end(tree: Pa
     brief = "/kubepods/pod1/e"
     assert check.ended((*PATHS, brief), {}, ()) == frozenset()
     assert check.ended((*PATHS, brief), {brief: PATHS[1]}, ()) == {brief}
+
+
+def test_a_cgroup_whose_processes_cannot_be_read_lives_on(tree: Path) -> None:
+    check = TreeCheck(lambda: tree)
+    check.ended(PATHS, {}, ())
+    processes = tree / PATHS[2][1:] / "cgroup.procs"
+    processes.unlink()
+    processes.symlink_to(processes)  # ELOOP
+    remove(tree, PATHS[0])
+    assert check.ended(PATHS, {}, ()) == set(PATHS[:1])
