@@ -9,6 +9,8 @@ from koordlet.metrics.labels import Labels
 
 _MAX_CODES = 8192
 """Culprits remembered by number before all are numbered anew: those that are gone are not told from the others."""
+_MAX_KEYS = 65_536
+"""Pairs remembered likewise; those of a victim that has its most culprits are many, and all in the row of `other`."""
 
 
 class PairTotals:
@@ -39,9 +41,9 @@ class PairTotals:
     ) -> None:
         """Add what pairs grew by. Victims come by seat, 0 for all without one, and `label_of` has their labels."""
         distinct, inverse = np.unique(culprits, return_inverse=True)
-        if len(self._codes) > _MAX_CODES:
+        if len(self._codes) > _MAX_CODES or len(self._keys) > _MAX_KEYS:
             self._codes = {}
-            self._remember({})
+            self._keys, self._rows = self._keys[:0], self._rows[:0]
         codes = self._codes
         names = [name_of(culprit) for culprit in distinct.tolist()]
         numbers = np.array([codes.setdefault(name, len(codes)) for name in names], dtype=np.int64)
@@ -50,7 +52,9 @@ class PairTotals:
         if len(new):
             by_code = dict(zip(numbers.tolist(), names, strict=True))
             found = {key: self._row(label_of(key >> 32), by_code[key & 0xFFFFFFFF], key >> 32) for key in new.tolist()}
-            self._remember(dict(zip(self._keys.tolist(), self._rows.tolist(), strict=True)) | found)
+            at = np.searchsorted(self._keys, new)
+            self._keys = np.insert(self._keys, at, new)
+            self._rows = np.insert(self._rows, at, [found[key] for key in new.tolist()])
         np.add.at(self._totals, self._rows[np.searchsorted(self._keys, keys)], seconds)
 
     def forget(self, seat: int, victim: Labels) -> None:
@@ -66,10 +70,6 @@ class PairTotals:
         for victim, rows in self._series.items():
             for culprit, row in rows.items():
                 yield victim, culprit, float(self._totals[row])
-
-    def _remember(self, rows: dict[int, int]) -> None:
-        self._keys = np.array(sorted(rows), dtype=np.int64)
-        self._rows = np.array([rows[key] for key in self._keys.tolist()], dtype=np.intp)
 
     def _row(self, victim: Labels, culprit: Labels, seat: int) -> int:
         series = self._series.setdefault(victim, {})

@@ -26,14 +26,17 @@ def victim(seat: int) -> Labels:
     return ("", "", "", f"seat {seat}")
 
 
-@pytest.mark.parametrize("codes", [3, 8192])
+@pytest.mark.parametrize(("codes", "keys"), [(3, 65_536), (8192, 4), (8192, 65_536)])
 @given(steps=steps)
 @settings(deadline=None)
-def test_totals_are_those_of_pairs_added_one_by_one(codes: int, steps: list[list[tuple[int, int, int]] | int]) -> None:
+def test_totals_are_those_of_pairs_added_one_by_one(
+    codes: int, keys: int, steps: list[list[tuple[int, int, int]] | int]
+) -> None:
     found = PairTotals(MOST, OTHER)
     expected: dict[int, dict[Labels, float]] = defaultdict(dict)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_totals, "_MAX_CODES", codes)
+        patch.setattr(pair_totals, "_MAX_KEYS", keys)
         for step in steps:
             if isinstance(step, int):
                 found.forget(step, victim(step))
