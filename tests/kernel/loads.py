@@ -13,4 +13,7 @@ while time.monotonic() < end or sent < 2000:
         sender.send(b"x")
     sent += 200
 """
-"""Datagrams over loopback for the seconds of its argument, and at least 2,000."""
+"""Datagrams over loopback that no socket reads, for the seconds of its argument, and at least 2,000.
+
+The receive interrupt runs inside the sender.
+"""

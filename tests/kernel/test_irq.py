@@ -18,7 +18,6 @@ from tests.kernel.loads import FLOOD
 pytestmark = pytest.mark.kernel
 
 
-# Sends datagrams over loopback for the given seconds, and enough: the receive interrupt runs inside the sender.
 @pytest.fixture
 def probe(kernel: Kernel) -> Iterator[Irq]:
     opened = Irq.open(kernel, ProbeLimits())

@@ -374,7 +374,6 @@ def datagram(source: str, destination: str, size: int) -> bytes:
     return bytes(head) + udp
 
 
-# Sends datagrams over loopback for the given seconds, and enough, which no socket reads.
 def net_rx_on_tasks(reading: Reading) -> int:
     table: Any = reading.tables["irq.vector"]
     return int(np.asarray(table.columns["irq.vector_stolen_ns"])[table.keys["vector"] == "net_rx"].sum())
