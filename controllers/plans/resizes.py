@@ -100,11 +100,13 @@ class Resizes(Controller[ResizeSettings]):
 
 
 def _pods(stored: Recommendation, observed: ObservedUsage) -> list[Pod]:
-    """Return the pods that a Recommendation asks to resize: of its workload, by name."""
-    named = stored.spec.target.workload
+    """Return the pods that a Recommendation asks to resize: of its workload and namespace, by name."""
+    named, namespace = stored.spec.target.workload, stored.metadata.namespace
     if stored.metadata.annotations.get(ANNOTATION_UPDATE_MODE) != IN_PLACE or named is None:
         return []
-    return observed.replicas(Workload(stored.metadata.namespace, named.kind, named.name).path)
+    # A workload is what nodes say it is; a namespace is what the API server says.
+    reported = observed.replicas(Workload(namespace, named.kind, named.name).path)
+    return [pod for pod in reported if pod.metadata.namespace == namespace]
 
 
 def _note(containers: Sequence[dict[str, Any]]) -> str:

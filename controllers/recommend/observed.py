@@ -189,7 +189,10 @@ class WorkloadUsage(Projection[ObservedUsage]):
     def _pod(self, node: str, key: Key, each: PodUsage, time: float, samples: list[_Sample]) -> bool:
         stated = each.extensions or {}
         workload, spec = stated.get(EXTENSION_WORKLOAD), self._found.specs.get(key)
-        if spec is None or not isinstance(workload, str) or workload_named(workload) is None:
+        if spec is None or spec.spec.node_name != node or not isinstance(workload, str):
+            return False  # a node tells of its own pods alone
+        named = workload_named(workload)
+        if named is None or named.namespace != key.namespace:
             return False
         used = each.pod_usage.resources
         try:

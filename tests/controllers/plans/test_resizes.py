@@ -13,12 +13,13 @@ from cluster.twin import Twin
 from controllers.kinds import NODE_METRIC, POD, RECOMMENDATION
 from controllers.plans.resizes import IN_PLACE, Resizes
 from controllers.recommend.advice import Advice, ContainerAdvice
+from controllers.recommend.observed import WorkloadUsage
 from controllers.recommend.report import Amounts
 from controllers.runtime.view import ClusterCopy
 from controllers.runtime.writer import Writer
 from controllers.runtime.writes import Write, Writes, kind_name
 from tests.capacity import to_load
-from tests.controllers.recommend.cluster import BEGIN, container, placed, pod, told
+from tests.controllers.recommend.cluster import BEGIN, WEB, container, placed, pod, told
 from tests.managed import built, copy_of
 
 OWN = ContainerAdvice(name="app", cpu_millicores=Amounts(400, 600, 900))
@@ -83,6 +84,16 @@ def test_nothing_is_resized(stored: Recommendation) -> None:
 
 def test_a_pod_that_fits_is_left_alone() -> None:
     assert not plan(cluster(asked(), cpu="500m"), dry_run=False).writes
+
+
+def test_no_pod_of_another_namespace_is_resized() -> None:
+    copy = cluster(asked(), cpu="500m")
+    observed = copy.view("it", full=True).of(WorkloadUsage)
+    strange = pod("db-0", container("app", "2"))
+    strange = msgspec.structs.replace(strange, metadata=msgspec.structs.replace(strange.metadata, namespace="e"))
+    observed.specs[Key("e", "db-0")] = strange
+    observed.pods[observed.rows[WEB]].add(Key("e", "db-0"))
+    assert not plan(copy, dry_run=False).writes
 
 
 def test_the_other_containers_stay_as_they_are() -> None:

@@ -48,7 +48,8 @@ def test_shares_without_requests_are_equal_and_sidecars_count() -> None:
 
 
 def test_the_sum_follows_pods_over_nodes() -> None:
-    table, found = learning(*(pod(name, container("app", "1")) for name in ("a", "b", "c")))
+    here = [pod(name, container("app", "1")) for name in ("a", "b")]
+    table, found = learning(*here, pod("c", container("app", "1"), nodeName="n2"))
     table.apply(NODE_METRIC, told(BEGIN, {"a": ("1", "1G"), "b": ("2", "1G")}))
     table.apply(NODE_METRIC, told(BEGIN + 10, {"c": ("4", "1G")}, node="n2"))
     assert found.ahead(WEB).now_cores == pytest.approx(7)  # type: ignore[union-attr]
@@ -88,6 +89,8 @@ def test_a_young_workload_has_no_forecast() -> None:
         pytest.param(told(BEGIN, {"web-1": ("1", "1G")}, workload=7), id="workload"),
         pytest.param(told(BEGIN, {"web-1": ("1", "1G")}, workload="web"), id="no path"),
         pytest.param(told(BEGIN, {"stranger": ("1", "1G")}), id="no pod"),
+        pytest.param(told(BEGIN, {"web-1": ("1", "1G")}, node="n2"), id="pod of another node"),
+        pytest.param(told(BEGIN, {"web-1": ("1", "1G")}, workload="Deployment/e/web"), id="another namespace"),
     ],
 )
 def test_an_odd_report_tells_nothing(report: Any) -> None:
@@ -136,7 +139,7 @@ def test_there_is_room_for_so_many_workloads(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_a_silent_node_said_counts_no_more_after_the_hour() -> None:
-    table, found = learning(pod("a", container("app")), pod("b", container("app")))
+    table, found = learning(pod("a", container("app")), pod("b", container("app"), nodeName="n2"))
     table.apply(NODE_METRIC, told(BEGIN, {"a": ("5", "1G")}))
     table.apply(NODE_METRIC, told(BEGIN, {"b": ("1", "1G")}, node="n2"))
     assert found.ahead(WEB).now_cores == pytest.approx(6)  # type: ignore[union-attr]
