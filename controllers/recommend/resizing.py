@@ -15,6 +15,8 @@ from controllers.recommend.advice import Advice, ContainerAdvice
 from controllers.recommend.report import Amounts
 
 UNDER_WAY = ("PodResizePending", "PodResizeInProgress")
+INFEASIBLE = "Infeasible"
+"""Reason of a pending resize that the node will not try again: it can never give that much."""
 MIRROR = "kubernetes.io/config.mirror"
 OTHER_CLASSES = ("LSE", "LSR", "BE", "SYSTEM")
 """Classes with CPUs of their own, or with resources of batch pods: not resized."""
@@ -35,8 +37,10 @@ def why_not(pod: Pod) -> str:
 
 
 def is_under_way(pod: Pod) -> bool:
-    """Return whether a resize of the pod waits for its node or is being carried out."""
-    return any(each.type in UNDER_WAY and each.status == "True" for each in pod.status.conditions)
+    """Return whether a resize of the pod waits for its node or is being carried out; not one that its node refused."""
+    return any(
+        each.type in UNDER_WAY and each.status == "True" and each.reason != INFEASIBLE for each in pod.status.conditions
+    )
 
 
 def resized(pod: Pod, advice: Advice) -> list[dict[str, Any]]:

@@ -66,6 +66,8 @@ def test_one_pod_of_a_workload_is_resized_at_a_time() -> None:
     assert write.body == {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "600m"}}}]}}
     pending = [{"type": "PodResizePending", "status": "True"}]
     assert not plan(cluster(asked(), conditions=pending), dry_run=False).writes, "the next one waits"
+    refused = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+    assert plan(cluster(asked(), conditions=refused), dry_run=False).writes, "its node will never do it"
 
 
 @pytest.mark.parametrize(

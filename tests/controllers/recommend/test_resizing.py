@@ -12,6 +12,7 @@ from controllers.recommend.resizing import resized, why_not
 from tests.controllers.recommend.cluster import pod
 
 MI = 1 << 20
+REFUSED = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
 ADVICE = Advice(
     containers=[
         ContainerAdvice(
@@ -92,6 +93,7 @@ def with_labels(**meta: Any) -> Pod:
         pytest.param(
             a_pod({"cpu": "9"}, conditions=[{"type": "PodResizePending", "status": "True"}]), "under way", id="pending"
         ),
+        pytest.param(a_pod({"cpu": "9"}, conditions=[REFUSED]), "", id="refused"),
         pytest.param(
             a_pod({"cpu": "9"}, conditions=[{"type": "PodResizeInProgress", "status": "False"}]), "", id="done"
         ),
