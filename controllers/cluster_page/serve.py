@@ -33,10 +33,17 @@ Looking = Callable[[float], Mapping[str, Mapping[Key, Any]] | None]
 class ClusterPage:
     """The page of one manager."""
 
-    def __init__(self, look: Looking, leading: Callable[[], bool], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        look: Looking,
+        leading: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._look = look
         self._leading = leading
         self._clock = clock
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._document = b""
         self._fresh_until_seconds = 0.0
@@ -52,7 +59,7 @@ class ClusterPage:
         if request.path != "/":
             return Reply.text(404, "there is the cluster's page at /")
         with self._lock:
-            if time.monotonic() >= self._fresh_until_seconds and not self._make():
+            if self._monotonic() >= self._fresh_until_seconds and not self._make():
                 return Reply.text(503, "the first lists are not in, or the manager is planning: ask again")
             return Reply(200, self._document, HTML, HEADERS)
 
@@ -60,7 +67,7 @@ class ClusterPage:
         objects = self._look(LOOK_SECONDS)
         if objects is None:
             return False
-        started = time.monotonic()
+        started = self._monotonic()
         state = summary(
             objects[kind_name(NODE)].values(),
             list(objects[kind_name(NODE_METRIC)].values()),
@@ -70,7 +77,7 @@ class ClusterPage:
             leading=self._leading(),
         )
         self._document = render(state).encode()
-        now = time.monotonic()
+        now = self._monotonic()
         self._fresh_until_seconds = now + max(LEAST_SECONDS, COST_RATIO * (now - started))
         return True
 

@@ -9,7 +9,7 @@ import pytest
 from cluster import NODES
 from cluster.serving import Request
 from cluster.twin import Twin
-from controllers.cluster_page.serve import SHOWN, ClusterPage, serve_page
+from controllers.cluster_page.serve import LEAST_SECONDS, SHOWN, ClusterPage, serve_page
 from controllers.cluster_page.settings import ClusterPageSettings
 from controllers.runtime.writes import kind_name
 from tests.controllers.cluster_page.states import NOW
@@ -45,16 +45,22 @@ def test_without_a_view_the_page_says_so() -> None:
 
 def test_many_readers_cost_one_look() -> None:
     looks: list[float] = []
+    times = [100.0]
 
     def look(seconds: float):  # type: ignore[no-untyped-def]
         looks.append(seconds)
         return EMPTY
 
-    shown = ClusterPage(look, lambda: True, lambda: NOW)
-    first, second = (shown.answer(Request("GET", "/", host="127.0.0.1")) for _ in range(2))
+    shown = ClusterPage(look, lambda: True, lambda: NOW, lambda: times[0])
+    first = shown.answer(Request("GET", "/", host="127.0.0.1"))
+    times[0] += LEAST_SECONDS - 0.1
+    second = shown.answer(Request("GET", "/", host="127.0.0.1"))
     assert len(looks) == 1
     assert first.body == second.body
     assert b"leading" in first.body
+    times[0] += 0.2
+    shown.answer(Request("GET", "/", host="127.0.0.1"))
+    assert len(looks) == 2
 
 
 def test_a_running_manager_shows_what_its_nodes_report() -> None:
