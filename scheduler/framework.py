@@ -72,6 +72,7 @@ from api.kube.objects import Node, Pod
 from cluster.pods import Binding
 from cluster.resources import Key, Patch, Resource
 from scheduler.cluster_state.columns import Row, Rows
+from scheduler.cluster_state.podcounts import PodCount
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
 
@@ -193,6 +194,15 @@ class Attempt:
         """Amounts taken on the rows as this pod sees it, int64[rows, width]: restored shares are free to it."""
         taken: NDArray[np.int64] = self.snapshot.requested[rows]
         return _less_restored(self, rows, taken) if self.restored else taken
+
+    def counted(self, count: PodCount) -> NDArray[np.int64]:
+        """Matching pods per row as this pod sees them: a reservation's stand-in keeps the place of its owner."""
+        return self.snapshot.counts.without(count, self.holders)
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """UIDs of the stand-ins whose shares this pod may use."""
+        return frozenset(share.holder.uid for shares in self.restored.values() for share in shares)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from api.kube.meta import LabelSelector
 from api.kube.selectors import label_selector_matches
 from scheduler.cluster_state.columns import Column, Row
@@ -118,6 +121,15 @@ class PodCounts:
             self._counted[info.uid] = covering
             for count in covering:
                 count.column.values[row] += 1
+
+    def without(self, count: PodCount, uids: Iterable[str]) -> NDArray[np.int64]:
+        """The count's values as they would be without some pods. Not to be changed."""
+        rows = [self._placements[uid].row for uid in uids if count in self._counted.get(uid, ())]
+        if not rows:
+            return count.column.values
+        values: NDArray[np.int64] = count.column.values.copy()
+        np.subtract.at(values, rows, 1)
+        return values
 
     def _counts_of(self, info: PodInfo, identity: Identity) -> tuple[PodCount, ...]:
         alike = not info.pod.metadata.deletion_timestamp and IDENTITY_LABELS.isdisjoint(info.labels)

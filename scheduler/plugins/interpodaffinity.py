@@ -146,19 +146,24 @@ class InterPodAffinity(Plugin[Relations]):
         )
 
     def filter(self, attempt: Attempt, spec: Relations, rows: Rows) -> Bits | None:
-        """One bit: the first rule that the row breaks."""
+        """One bit: the first rule that the row breaks. Stand-ins whose place the pod may take are no company."""
         self._learn(spec)
         if not spec.together and not spec.apart and not any(carriers.total for _, carriers in spec.repelled_by):
             return None
         snapshot = attempt.snapshot
         bits = np.zeros(snapshot.rows_used, dtype=np.int64)
         if spec.together is not None:
-            bits[~_attracted(snapshot, spec, spec.together)] = 1
+            bits[~_attracted(snapshot, spec, attempt.counted(spec.together))] = 1
         for term, count in spec.apart:
-            bits[(bits == 0) & (_in_domain(snapshot, term, count.column) > 0)] = 2
+            bits[(bits == 0) & (_in_domain(snapshot, term, attempt.counted(count)) > 0)] = 2
+        held = self._repelling_rows(attempt.holders)
         for term, carriers in spec.repelled_by:
             if carriers.total:
-                bits[(bits == 0) & (_in_domain(snapshot, term, carriers.column) > 0)] = 4
+                values = carriers.column.values
+                if term in held:
+                    values = values.copy()
+                    np.subtract.at(values, held[term], 1)
+                bits[(bits == 0) & (_in_domain(snapshot, term, values) > 0)] = 4
         return bits[rows]
 
     def score(self, attempt: Attempt, spec: Relations, rows: Rows) -> Scores | None:
@@ -169,9 +174,9 @@ class InterPodAffinity(Plugin[Relations]):
             return None
         total = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
         for term, count, weight in spec.liked:
-            total += weight * _in_domain(attempt.snapshot, term, count.column)
+            total += weight * _in_domain(attempt.snapshot, term, count.column.values)
         for term, column, weight in drawn:
-            total += weight * _in_domain(attempt.snapshot, term, column)
+            total += weight * _in_domain(attempt.snapshot, term, column.values)
         return total[rows]
 
     def normalize(self, attempt: Attempt, spec: Relations, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
@@ -207,6 +212,17 @@ class InterPodAffinity(Plugin[Relations]):
             self._version += 1
         return carriers
 
+    def _repelling_rows(self, uids: Iterable[str]) -> dict[AffinityTerm, list[Row]]:
+        """Rows of some placed pods by the required anti-affinity terms that they carry."""
+        found: dict[AffinityTerm, list[Row]] = {}
+        for uid in uids:
+            terms, placement = self._placed.get(uid), self.handle.snapshot.pods.get(uid)
+            if terms is None or placement is None:
+                continue
+            for term in terms.anti_affinity:
+                found.setdefault(term, []).append(placement.row)
+        return found
+
     def _learn(self, spec: Relations) -> None:
         """Look through carried terms again when there are new ones."""
         if spec.version == self._version:
@@ -234,14 +250,14 @@ def _conjunction(snapshot: Snapshot, terms: tuple[AffinityTerm, ...]) -> PodCoun
     return pod_count(snapshot, namespaces, tuple(term.selector for term in terms))
 
 
-def _in_domain(snapshot: Snapshot, term: AffinityTerm, column: Column) -> NDArray[np.int64]:
-    """int64[rows_used]: sum of the column over each row's domain; 0 without the label."""
+def _in_domain(snapshot: Snapshot, term: AffinityTerm, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[rows_used]: sum of the values over each row's domain; 0 without the label."""
     rows = snapshot.all_rows
     ids = domain_ids(snapshot, term.topology_key)
-    return domain_sums(ids, column.values[rows], snapshot.live[rows])[ids]
+    return domain_sums(ids, values[rows], snapshot.live[rows])[ids]
 
 
-def _attracted(snapshot: Snapshot, spec: Relations, together: PodCount) -> NDArray[np.bool_]:
+def _attracted(snapshot: Snapshot, spec: Relations, together: NDArray[np.int64]) -> NDArray[np.bool_]:
     """bool[rows_used]: every term's domain holds a matching pod.
 
     The first pod of a group that wants to be together goes anywhere with the labels.
@@ -251,7 +267,7 @@ def _attracted(snapshot: Snapshot, spec: Relations, together: PodCount) -> NDArr
     filled = np.ones(n, dtype=bool)
     anywhere = False
     for term in spec.terms.affinity:
-        inside = _in_domain(snapshot, term, together.column)
+        inside = _in_domain(snapshot, term, together)
         labelled &= domain_ids(snapshot, term.topology_key) >= 0
         filled &= inside > 0
         anywhere = anywhere or bool((inside > 0).any())

@@ -74,7 +74,7 @@ class NodePorts(Plugin[tuple[HostPort, ...]]):
     def filter(self, attempt: Attempt, spec: tuple[HostPort, ...], rows: Rows) -> Bits:
         """Rejects rows where a port conflicts; a reservation holds its ports for its owners."""
         taken = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
-        own = {share.holder.uid for shares in attempt.restored.values() for share in shares}
+        own = attempt.holders
         for port in spec:
             for row, ports in self._holders.get((port.protocol, port.port), {}).items():
                 if any(port.conflicts(other) for uid, other in ports if uid not in own):

@@ -102,7 +102,8 @@ class PodTopologySpread(Plugin[Spread]):
         missing = ~_has_labels(snapshot, spec.hard)
         skewed = np.zeros(snapshot.rows_used, dtype=bool)
         for constraint in spec.hard:
-            skewed |= _too_skewed(snapshot, constraint, _eligible(snapshot, spec, constraint) & ~missing)
+            counts = attempt.counted(constraint.count)[: snapshot.rows_used]
+            skewed |= _too_skewed(snapshot, constraint, counts, _eligible(snapshot, spec, constraint) & ~missing)
         return np.where(missing, 1, np.where(skewed, 2, 0))[rows]
 
     def score(self, attempt: Attempt, spec: Spread, rows: Rows) -> Scores | None:
@@ -177,9 +178,10 @@ def _eligible(snapshot: Snapshot, spec: Spread, constraint: Constraint) -> NDArr
     return eligible
 
 
-def _too_skewed(snapshot: Snapshot, constraint: Constraint, eligible: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _too_skewed(
+    snapshot: Snapshot, constraint: Constraint, counts: NDArray[np.int64], eligible: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     ids = domain_ids(snapshot, constraint.spec.topology_key)
-    counts = constraint.count.column.values[: snapshot.rows_used]
     sums = domain_sums(ids, counts, eligible)
     present = domain_sums(ids, np.ones_like(counts), eligible) > 0
     domains = int(present.sum())

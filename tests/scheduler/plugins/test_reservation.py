@@ -14,9 +14,11 @@ from api.kube.times import rfc3339
 from cluster.resources import Key, custom
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
+from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.plugins.loadaware import LoadAware
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.reservation import ReservationPlugin
 from scheduler.reservation.ledger import RESERVATIONS
 from tests.schedobjects import drain, engine, node, pod
@@ -358,3 +360,23 @@ def test_a_reservation_keeps_no_owner_out_by_ports_or_load() -> None:
     owner = web("owner", container={"ports": container["ports"], "resources": container["resources"]})
     made.on_pod(Action.ADD, owner, T0)
     assert drain(made, T0 + 1.0)["owner"] == "n0"
+
+
+OWN_APP = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+NOT_BESIDE_ITSELF = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OWN_APP]}}}
+EVENLY = {"topologySpreadConstraints": [{**OWN_APP, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+
+
+@pytest.mark.parametrize(
+    "apart", [pytest.param(NOT_BESIDE_ITSELF, id="anti-affinity"), pytest.param(EVENLY, id="spread")]
+)
+def test_a_reservation_does_not_keep_its_owner_apart_from_itself(apart: dict[str, Any]) -> None:
+    others = {"affinity": InterPodAffinity, "spread": PodTopologySpread}
+    made = engine([node("n0"), node("n1")], kinds={**KINDS, **others})
+    requests = {"cpu": "2"}
+    inner = {"containers": [{"name": "main", "resources": {"requests": requests}}], **apart}
+    tell(made, reservation("r", template={"metadata": {"labels": {"app": "web"}}, "spec": inner}))
+    drain(made, T0)
+    where = made.snapshot.names[made.snapshot.pods["uid-r"].row]
+    assert submit(made, web("owner", "2", **apart)) == {"owner": where}
+    assert where not in submit(made, web("second", "1", **apart)).values()
