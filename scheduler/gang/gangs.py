@@ -185,13 +185,21 @@ class Gangs:
         if gang is None or gang.spec is None:
             return Allow((pod,))
         gang.waiting.add(pod)
-        siblings = self._siblings(pod)
-        if not (all(s.satisfied for s in siblings) and len(siblings) == len(gang.spec.group)):
+        if self.held(pod):
             return GangWait(gang.spec.wait_seconds, self.progress(pod))
+        siblings = self._siblings(pod)
         self._attempts.pop(gang.spec.group_id, None)
         for sibling in siblings:
             sibling.satisfied_once = True
         return Allow(tuple(sorted(_all(sibling.waiting for sibling in siblings))))
+
+    def held(self, pod: str) -> bool:
+        """Return whether the pod has a place and waits for others of its group."""
+        gang = self._of(pod)
+        if gang is None or gang.spec is None or pod not in gang.waiting:
+            return False
+        siblings = self._siblings(pod)
+        return len(siblings) < len(gang.spec.group) or not all(sibling.satisfied for sibling in siblings)
 
     def unplace(self, pod: str) -> list[str]:
         """Take a member that lost its place. Returns the others that must give up theirs."""

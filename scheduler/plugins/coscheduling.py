@@ -59,6 +59,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest wait of placed members for the rest where the gang sets none."""
     default_match_policy: Literal["only-waiting", "waiting-and-running", "once-satisfied"] = "once-satisfied"
     """Members that count where the gang sets no policy."""
+    outside_quiet_seconds: float = 3.0
+    """A scheduler that calls the extender tries members refused at `filter` again at an event of the cluster only. The
+    others, held at `bind`, are given up when no further one came for so long, which is such an event."""
 
 
 class Coscheduling(Plugin[str]):
@@ -80,6 +83,10 @@ class Coscheduling(Plugin[str]):
         """Keys of pending members."""
         self._outside: set[str] = set()
         """Those of them that another scheduler queues."""
+        self._turned_away: set[str] = set()
+        """Members of `_outside` that were refused for want of others, until they are asked about again."""
+        self._moved: dict[str, float] = {}
+        """When a member of `_outside` last came further, by group, for groups with members that are held."""
         self._leaving: set[str] = set()
         """Keys of placed members that were removed: gone, unless only for the sake of argument."""
         self._attempted = ""
@@ -113,8 +120,7 @@ class Coscheduling(Plugin[str]):
         """A member that is bound counts for good."""
         self._leaving.discard(info.key)
         if info.pod.spec.node_name and self._see(info):
-            self._queued.discard(info.key)
-            self._outside.discard(info.key)
+            self._forget_pending(info.key)
             self.gangs.pod_bound(info.key)
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
@@ -172,6 +178,7 @@ class Coscheduling(Plugin[str]):
         """Write the conditions of held members and the status of PodGroups."""
         self._now = now
         self._settle()
+        self._wake_turned_away(now)
         return [*self._conditions(), *self._phases()]
 
     # Queue
@@ -224,12 +231,17 @@ class Coscheduling(Plugin[str]):
         """Members may have gone since; and once one has failed, the others need not be tried in this attempt."""
         if not attempt.simulated:
             self._settle()
-        shortage = self.gangs.shortage(attempt.pod.key)
+        key = attempt.pod.key
+        shortage = self.gangs.shortage(key)
         if shortage is not None:
+            if key in self._outside and not attempt.simulated:
+                self._turned_away.add(key)
             return Reason(shortage, resolvable=False)
         if attempt.simulated:
             return None
-        running = self.gangs.attempt_of(attempt.pod.key)
+        if key in self._turned_away:
+            self._came_further(key, attempt.now)
+        running = self.gangs.attempt_of(key)
         return Reason(running.failure, resolvable=False) if running is not None and running.failure else None
 
     def post_filter(self, attempt: Attempt, spec: str, failure: Failure) -> Nomination | None:
@@ -247,6 +259,8 @@ class Coscheduling(Plugin[str]):
             self._begin(key)
         answer = self.gangs.place(key)
         if not isinstance(answer, Allow):
+            if attempt.pod.outside:
+                self._came_further(key, attempt.now)
             return Wait(answer.seconds)
         group = self.gangs.group_of(key) or spec
         if len(answer.pods) > 1:
@@ -273,8 +287,7 @@ class Coscheduling(Plugin[str]):
 
     def post_bind(self, attempt: Attempt, spec: str, row: Row) -> Iterable[Write]:
         """A member is bound."""
-        self._queued.discard(attempt.pod.key)
-        self._outside.discard(attempt.pod.key)
+        self._forget_pending(attempt.pod.key)
         self._held.pop(attempt.pod.key, None)
         self.gangs.pod_bound(attempt.pod.key)
         return ()
@@ -332,9 +345,12 @@ class Coscheduling(Plugin[str]):
         members = {member for gang in group if gang in self.gangs.by_id for member in self.gangs.by_id[gang].members}
         self.handle.activate(self._uids[member] for member in sorted(members & self._queued))
 
+    def _forget_pending(self, key: str) -> None:
+        for keys in (self._queued, self._outside, self._turned_away):
+            keys.discard(key)
+
     def _forget(self, key: str) -> None:
-        self._queued.discard(key)
-        self._outside.discard(key)
+        self._forget_pending(key)
         self._held.pop(key, None)
         self._together.pop(key, None)
         if self._attempted == key:
@@ -358,6 +374,28 @@ class Coscheduling(Plugin[str]):
     def _end_attempt(self) -> None:
         key, self._attempted = self._attempted, ""
         self._reject(self.gangs.close(key), key, "the group could not be placed as a whole")
+
+    def _came_further(self, key: str, now: float) -> None:
+        """A pod of `_outside` passed `filter` or is held at `bind`."""
+        self._turned_away.discard(key)
+        group = self.gangs.group_of(key)
+        if group is not None:
+            self._moved[group] = now
+
+    def _wake_turned_away(self, now: float) -> None:
+        """Give up members at `bind` where others of the group were refused and wait for an event; once per refusal."""
+        held: dict[str, list[str]] = {}
+        for info, _ in self.handle.waiting().values():
+            group = self.gangs.group_of(info.key)
+            if info.outside and group is not None and self.gangs.held(info.key):
+                held.setdefault(group, []).append(info.key)
+        self._moved = {group: self._moved.get(group, now) for group in held}
+        quiet: float = self.config.outside_quiet_seconds
+        for group, keys in held.items():
+            refused = {key for key in self._turned_away if self.gangs.group_of(key) == group}
+            if refused and now - self._moved[group] >= quiet:
+                self._turned_away -= refused
+                self._reject(keys, keys[0], f"no other member came for {quiet:g} s")
 
     def _reject(self, keys: Iterable[str], cause: str, reason: str) -> None:
         for key in keys:

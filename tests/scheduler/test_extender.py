@@ -176,6 +176,40 @@ def test_a_member_that_is_not_waited_for_any_more_takes_the_others_along() -> No
     assert (again.result, again.message) == (Result.ERROR, "the pod is being bound already")
 
 
+def test_a_bind_is_given_up_to_wake_members_that_were_refused_before() -> None:
+    made = beside_the_stock_scheduler()
+    members = [member(f"p{index}") for index in range(3)]
+    # The stock scheduler tries the first two again at an event only, and the arrival of the last is none.
+    assert [passed(made, each) for each in members[:2]] == [[], []]
+    assert passed(made, members[2], 10.0) == ["n0", "n1", "n2"]
+    made.place_on(members[2], "n2", 10.0)
+    made.tick(12.0)
+    assert made.waiting()
+    made.tick(13.0)
+    assert not made.waiting()
+    assert made.outcomes[-1].result is Result.UNSCHEDULABLE
+    assert "no other member came for 3 s" in made.outcomes[-1].message
+    # Now they come one by one, however slowly.
+    assert passed(made, members[0], 13.0)
+    made.place_on(members[0], "n0", 13.0)
+    made.tick(30.0)
+    made.place_on(members[2], "n2", 30.0)
+    made.tick(50.0)
+    made.place_on(members[1], "n1", 50.0)
+    assert len(made.bindings) == 3
+
+
+def test_members_that_come_one_after_another_are_not_given_up() -> None:
+    made = beside_the_stock_scheduler()
+    members = [member(f"p{index}") for index in range(3)]
+    assert [passed(made, each) for each in members[:2]] == [[], []]
+    for now, each in ((10.0, members[2]), (12.0, members[0]), (14.0, members[1])):
+        made.tick(now)
+        assert passed(made, each, now)
+        made.place_on(each, f"n{each.metadata.name[1]}", now)
+    assert len(made.bindings) == 3
+
+
 def quota_requests(made: Engine) -> int:
     quota = made.plugins["ElasticQuota"].routes()["quotas/{name}"]("koordinator-default-quota")
     return int(quota["request"].get("cpu", 0))
