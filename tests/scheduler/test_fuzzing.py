@@ -6,9 +6,12 @@ is given back. Each test ends after KOORD_FUZZ_SECONDS (1 by default) of its exa
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
+from unittest import SkipTest
 
 import msgspec
 import pytest
@@ -80,15 +83,61 @@ texts = damaged(SEEDS).map(lambda text: text.encode(errors="replace").decode())
 marks = st.dictionaries(st.sampled_from(KEYS), texts, max_size=6)
 
 
-class Budget:
-    """Time of one test."""
+class TimeIsUp(SkipTest):
+    """Ends the generation of examples: Hypothesis lets a skipped test's exception through."""
 
-    def __init__(self) -> None:
-        self._end = time.monotonic() + SECONDS
 
-    @property
-    def spent(self) -> bool:
-        return time.monotonic() > self._end
+def fuzz(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Decorate a check: calling it runs it on examples until the time is over."""
+
+    def decorate(check: Callable[..., None]) -> Callable[[], None]:
+        def run() -> None:
+            end = time.monotonic() + SECONDS
+            failed = False
+
+            @FUZZ
+            @given(st.tuples(*strategies))
+            def example(values: tuple[Any, ...]) -> None:
+                nonlocal failed
+                # An example that failed is run once more to be shown, however late it is.
+                if not failed and time.monotonic() > end:
+                    raise TimeIsUp
+                failed = True
+                check(*values)
+                failed = False
+
+            with suppress(TimeIsUp):
+                example()
+
+        return run
+
+    return decorate
+
+
+def test_no_example_is_generated_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SECONDS", 0.0)
+    drawn: list[int] = []
+
+    @fuzz(st.integers().map(drawn.append))
+    def run(_: None) -> None:
+        raise AssertionError
+
+    run()
+    assert len(drawn) == 1
+
+
+def test_an_example_that_fails_late_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SECONDS", 0.05)
+
+    @fuzz(st.integers())
+    def run(_: int) -> None:
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            pass
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        run()
 
 
 def whole_engine() -> Engine:
@@ -106,14 +155,10 @@ def in_order(made: Engine) -> None:
 
 
 def test_annotations_and_labels_of_pods() -> None:
-    budget = Budget()
     made = whole_engine()
 
-    @FUZZ
-    @given(marks, marks)
+    @fuzz(marks, marks)
     def run(annotations: dict[str, str], labels: dict[str, str]) -> None:
-        if budget.spent:
-            return
         said: dict[str, Any] = {"annotations": annotations, "labels": labels}
         requests = {"cpu": "1", "koordinator.sh/gpu": "100"} if "3" in annotations.values() else {"cpu": "1"}
         for each in (
@@ -134,13 +179,9 @@ def test_annotations_and_labels_of_pods() -> None:
 
 
 def test_annotations_and_labels_of_nodes() -> None:
-    budget = Budget()
 
-    @FUZZ
-    @given(marks, marks)
+    @fuzz(marks, marks)
     def run(annotations: dict[str, str], labels: dict[str, str]) -> None:
-        if budget.spent:
-            return
         made = whole_engine()
         made.on_node(Action.UPDATE, node("n0", annotations=annotations, labels=labels), 0.0)
         made.on_pod(Action.ADD, pod("p", {"cpu": "1"}), 0.0)
@@ -170,17 +211,13 @@ RESERVED = {"template": {"spec": {"containers": [{"name": "c"}]}}, "owners": [{"
 
 @pytest.mark.parametrize("plural", sorted(KINDS))
 def test_annotations_and_labels_of_watched_objects(plural: str) -> None:
-    budget = Budget()
     made = whole_engine()
     resource = next(kind for kind in made.watched_kinds().values() if kind.plural == plural)
     namespace = "default" if resource.namespaced else ""
     fields = {"spec": RESERVED} if plural == "reservations" else {}
 
-    @FUZZ
-    @given(marks, marks)
+    @fuzz(marks, marks)
     def run(annotations: dict[str, str], labels: dict[str, str]) -> None:
-        if budget.spent:
-            return
         metadata = {"name": "n0", "namespace": namespace, "uid": "u", "annotations": annotations, "labels": labels}
         value = msgspec.convert({"metadata": metadata, **fields}, KINDS[plural])
         key = Key(namespace, "n0")
@@ -249,7 +286,6 @@ SLICE = {
 
 @pytest.mark.parametrize("kind", ["resourceclaims", "resourceslices"])
 def test_claims_and_slices(kind: str) -> None:
-    budget = Budget()
     models: dict[str, Any] = {"resourceclaims": ResourceClaim, "resourceslices": ResourceSlice}
     seeds = {"resourceclaims": CLAIM, "resourceslices": SLICE}
     made = whole_engine()
@@ -263,11 +299,8 @@ def test_claims_and_slices(kind: str) -> None:
     key = Key("default", "c") if other == "resourceclaims" else Key("", "s")
     made.on_object(ObjectEvent(kinds[other], Action.ADD, key, None, stated), 0.0)
 
-    @FUZZ
-    @given(damaged((json.dumps(seeds[kind]), json.dumps(shown[0]))))
+    @fuzz(damaged((json.dumps(seeds[kind]), json.dumps(shown[0]))))
     def run(text: str) -> None:
-        if budget.spent:
-            return
         try:
             value = msgspec.json.decode(text.encode(errors="replace"), type=models[kind])
         except (msgspec.DecodeError, RecursionError):
@@ -325,15 +358,11 @@ PATHS = ("/extender/filter", "/extender/prioritize", "/extender/preempt", "/exte
 
 @pytest.mark.parametrize("path", PATHS)
 def test_bodies_of_requests(path: str) -> None:
-    budget = Budget()
     made = whole_engine()
     found = HttpApi(cast(Loop, LoopInPlace(made)))
 
-    @FUZZ
-    @given(damaged(BODIES))
+    @fuzz(damaged(BODIES))
     def run(text: str) -> None:
-        if budget.spent:
-            return
         reply = found.answer(Request("POST", path, text.encode(errors="surrogatepass")))
         assert reply.status in (200, 400, 403, 404), (reply, text[:2000])
         in_order(made)
