@@ -1,4 +1,4 @@
-"""Bindings that are in doubt while the lead passes to another process."""
+"""Bindings that are in doubt while the lead passes to another process; the order of writes about one pod."""
 
 import queue
 from collections.abc import Callable, Iterator
@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from cluster import NODES, PODS, Client, Key
+from cluster.resources import strategic_patch
 from cluster.twin import UNLIMITED, Fault, FaultType, Twin
 from scheduler.engine import Engine
-from scheduler.framework import Action
+from scheduler.framework import Action, Verb, Write
 from scheduler.outcome import BindingPlan
 from scheduler.profile import SchedulerSettings
 from scheduler.writer import BindAnswer, WriteFailure, Writer
@@ -68,3 +69,20 @@ def test_a_binding_whose_answer_was_lost_is_read_back_by_one_who_leads_no_more(t
     assert answer.error == ""
     assert node_of(twin) == "n0"
     assert sum(count for (verb, _), count in twin.requests.items() if verb == "bind") == 1
+
+
+def test_a_late_unschedulable_does_not_follow_the_binding(twin: Twin) -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    refusal = Write(Verb.PATCH_STATUS, PODS, POD, strategic_patch({"status": {"conditions": [said]}}))
+    twin.faults.add(Fault(FaultType.ERROR, frozenset({"patch"}), times=1, status=429, seconds=1.0))
+    answers: queue.SimpleQueue[BindAnswer | WriteFailure] = queue.SimpleQueue()
+    with Client(twin.endpoint(), UNLIMITED) as client:
+        writer = Writer(client, 2, answers.put)
+        writer.write([refusal])
+        writer.bind(plan(twin.objects(PODS)[POD]["metadata"]["uid"]))
+        answer = answers.get(timeout=30)
+        writer.stop()
+    assert isinstance(answer, BindAnswer)
+    assert answer.error == ""
+    [shown] = twin.objects(PODS)[POD]["status"]["conditions"]
+    assert (shown["type"], shown["status"]) == ("PodScheduled", "True")
