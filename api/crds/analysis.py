@@ -18,6 +18,10 @@ from api.kube.meta import Condition, LabelSelector, ObjectMeta, ResourceList, Wi
 
 MAX_USUAL_VALUES = 48
 """Usual values in one profile, so that tens of thousands of them fit."""
+MAX_USAGE_CONTAINERS = 8
+"""Containers of one profile whose use is stated."""
+MAX_USAGE_BUCKETS = 176
+"""Buckets of the recommender's histograms."""
 
 
 class WorkloadReference(Wire, frozen=True, kw_only=True):
@@ -122,6 +126,28 @@ class ResourceInterference(Wire, frozen=True, kw_only=True):
     aggressiveness_p95: float | None = None
 
 
+class UsageHistogram(Wire, frozen=True, kw_only=True):
+    """How use is spread: thousandths of the samples' weight by bucket of the recommender, from bucket `first` on.
+
+    Bucket n begins at w * (1.05^n - 1) / 0.05, where w is 0.01 cores or 10 MB; without shares nothing was measured.
+    """
+
+    first: Annotated[int, between(0, MAX_USAGE_BUCKETS - 1)] = 0
+    shares: Annotated[
+        list[Annotated[int, between(0, 1000)]], msgspec.Meta(extra_json_schema={"maxItems": MAX_USAGE_BUCKETS})
+    ] = []
+
+
+class ContainerUsage(Wire, frozen=True, kw_only=True):
+    """What the containers of one name used: CPU by sample, memory by the peak of each day, new samples weigh more."""
+
+    container: str
+    days: float = 0.0
+    """Confidence: days of history, at most one for each 1,440 samples."""
+    cpu: UsageHistogram = UsageHistogram()
+    memory: UsageHistogram = UsageHistogram()
+
+
 MAX_MODELS_CHARS = 32_768
 """Of a workload's packed models: many profiles share a store of a few gigabytes."""
 
@@ -150,6 +176,7 @@ class WorkloadProfileStatus(Wire, frozen=True, kw_only=True):
     resources: list[ResourceInterference] = []
     usual_values: Annotated[list[UsualValues], msgspec.Meta(extra_json_schema={"maxItems": MAX_USUAL_VALUES})] = []
     """What is ordinary in the fleet; judges a replica on a node that has not learned the workload itself."""
+    usage: Annotated[list[ContainerUsage], msgspec.Meta(extra_json_schema={"maxItems": MAX_USAGE_CONTAINERS})] = []
     samples: Annotated[int, between(0)] = 0
     """Observations behind the profile, each one container over one reporting interval."""
     replicas: Annotated[int, between(0)] = 0

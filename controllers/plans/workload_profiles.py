@@ -1,4 +1,4 @@
-"""WorkloadProfiles: sensitivity, aggressiveness and usual values of each workload, merged over nodes and time."""
+"""WorkloadProfiles: sensitivity, aggressiveness, usual values and use of each workload, over nodes and time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from api.crds.analysis import (
+    ContainerUsage,
     ResourceInterference,
     WorkloadProfile,
     WorkloadProfileSpec,
@@ -22,6 +23,8 @@ from controllers.kinds import WORKLOAD_PROFILE
 from controllers.profiles.merge import T_90, traits
 from controllers.profiles.objects import Figures, resource_of
 from controllers.profiles.observations import HALF_LIFE_SECONDS, Observations, Observed
+from controllers.recommend import distribution
+from controllers.recommend.observed import WorkloadUsage
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import AnyProjection, View
 from controllers.runtime.writes import Write, Writes, create, delete, kind_name, patch
@@ -51,12 +54,12 @@ class WorkloadProfiles(Controller[ProfileSettings]):
 
     settings_type = ProfileSettings
     watches: ClassVar[tuple[Resource[Any], ...]] = (WORKLOAD_PROFILE,)
-    projections: ClassVar[tuple[type[AnyProjection], ...]] = (Observations,)
+    projections: ClassVar[tuple[type[AnyProjection], ...]] = (Observations, WorkloadUsage)
     period_seconds: ClassVar[float] = 600.0
 
     def plan(self, view: View, now: float) -> Writes:
         """Return profiles that are missing, differ or are old; in a full plan only, as all are merged at once."""
-        observed = view.of(Observations)
+        observed, used = view.of(Observations), view.of(WorkloadUsage)
         profiles = view.objects(WORKLOAD_PROFILE)
         if not view.full:
             return Writes()
@@ -66,9 +69,10 @@ class WorkloadProfiles(Controller[ProfileSettings]):
         # The sums of a workload that is gone age alike and never end: what its figures say is news no longer.
         names = sorted(
             name
-            for name in {*found, *observed.usual.workloads(), *map(_path, profiles.values())}
+            for name in {*found, *observed.usual.workloads(), *used.rows, *map(_path, profiles.values())}
             if now - observed.heard_seconds.get(name, float("-inf")) <= self.settings.keep_seconds
         )
+        usage = distribution.usage_of(used, names)
         writes: list[Write] = []
         count = len(profiles)
         for name in names:
@@ -77,8 +81,9 @@ class WorkloadProfiles(Controller[ProfileSettings]):
                 continue
             profile = profiles.get(Key(workload.namespace, workload.profile_name))
             resources = _best(profile, found.get(name, {}), now)
-            status = _status(resources, observed.usual.of(name, now), now)
-            if profile is None and not status.resources and not status.usual_values:
+            stated = distribution.better(profile.status.usage if profile is not None else (), usage.get(name, []))
+            status = _status(resources, observed.usual.of(name, now), stated, now)
+            if profile is None and not status.resources and not status.usual_values and not status.usage:
                 continue
             if profile is None and count < self.settings.most_profiles:
                 count += 1
@@ -107,7 +112,7 @@ class WorkloadProfiles(Controller[ProfileSettings]):
         count = len(profile.status.usual_values)
         weight = sum(each.weight for each in profile.status.usual_values)
         lines.append(f"usual values of {count} signals and loads from {weight:.0f} samples, aged by three days")
-        return lines
+        return [*lines, *map(distribution.told, distribution.sound(profile.status.usage))]
 
     def _is_due(
         self, profile: WorkloadProfile, status: WorkloadProfileStatus, heard_seconds: float, now: float
@@ -199,16 +204,22 @@ def _weighed(resource: ResourceInterference, weight: float) -> ResourceInterfere
     return msgspec.structs.replace(resource, sensitivity=bins)
 
 
-def _status(resources: list[ResourceInterference], usual: list[UsualValues], now: float) -> WorkloadProfileStatus:
+def _status(
+    resources: list[ResourceInterference], usual: list[UsualValues], usage: list[ContainerUsage], now: float
+) -> WorkloadProfileStatus:
     weight = sum(each.weight for each in usual)
     return WorkloadProfileStatus(
-        resources=resources, usual_values=usual, samples=int(min(weight, 2**31 - 1)), update_time=rfc3339(now)
+        resources=resources,
+        usual_values=usual,
+        usage=usage,
+        samples=int(min(weight, 2**31 - 1)),
+        update_time=rfc3339(now),
     )
 
 
 def _body(status: WorkloadProfileStatus) -> dict[str, Any]:
     """Return the patch; a list that is left out of it would stay as it was."""
-    return {"status": {"resources": [], "usualValues": [], "samples": 0, **msgspec.to_builtins(status)}}
+    return {"status": {"resources": [], "usualValues": [], "usage": [], "samples": 0, **msgspec.to_builtins(status)}}
 
 
 def _made(workload: Workload, status: WorkloadProfileStatus) -> list[Write]:
@@ -229,9 +240,11 @@ def _made(workload: Workload, status: WorkloadProfileStatus) -> list[Write]:
 
 
 def _differs(before: WorkloadProfileStatus, after: WorkloadProfileStatus) -> bool:
-    """Return whether a reader would act otherwise: a figure moved by a tenth, or usual values did."""
+    """Return whether a reader would act otherwise: a figure moved by a tenth, or usual values or use did."""
     names = [[each.name for each in status.resources] for status in (before, after)]
     if names[0] != names[1] or len(before.usual_values) != len(after.usual_values):
+        return True
+    if distribution.differs(before.usage, after.usage):
         return True
     pairs = [
         (old, new)

@@ -241,6 +241,14 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "aggressivenessP95": 0.4,
                 }
             ],
+            "usage": [
+                {
+                    "container": "nginx",
+                    "days": 1.5,
+                    "cpu": {"first": 60, "shares": [900, 0, 100]},
+                    "memory": {"first": 50, "shares": [1000]},
+                }
+            ],
             "samples": 90,
             "replicas": 3,
             "updateTime": "2026-01-02T03:04:05Z",
@@ -323,6 +331,14 @@ def _without_defaults(value: Any) -> Any:
         ),
         pytest.param(
             INTERFERENCE_DETECTION_RULE, {"spec": {"anyOf": ["reclaim"], "selector": {"qos": ["XL"]}}}, id="unknown-qos"
+        ),
+        pytest.param(
+            WORKLOAD_PROFILE,
+            {
+                "spec": SAMPLES["WorkloadProfile"]["spec"],
+                "status": {"usage": [{"container": "c", "cpu": {"shares": [1001]}}]},
+            },
+            id="share-over-the-whole",
         ),
         pytest.param(
             WORKLOAD_PROFILE,

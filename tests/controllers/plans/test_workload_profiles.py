@@ -11,13 +11,14 @@ from api.crds import WorkloadProfile
 from api.kube.workload import Workload
 from cluster import DeltaType, Key, StoreDelta, merge_patch
 from cluster.twin import Twin
-from controllers.kinds import NODE, NODE_METRIC, WORKLOAD_PROFILE
+from controllers.kinds import NODE, NODE_METRIC, POD, WORKLOAD_PROFILE
 from controllers.plans.workload_profiles import WorkloadProfiles
 from controllers.runtime.view import ClusterCopy
 from controllers.runtime.writes import Verb, kind_name
 from scheduler.interference.profile import Profiles
 from tests.capacity import NOW, a_node, a_report, to_load
 from tests.controllers.profiles.fleet import CORES, at, name_of, pods_of, usual
+from tests.controllers.recommend.cluster import changed, container, pod
 from tests.managed import added, built, copy_of, running
 from tests.waiting import wait_for
 
@@ -149,6 +150,35 @@ def test_after_a_restart_published_figures_stay_until_more_stands_behind_new_one
 def test_lists_without_entries_are_written_too() -> None:
     bodies = [write.body for write in planned(observing(), NOW + 600) if write.subresource == "status"]
     assert [] in [body["status"]["usualValues"] for body in bodies]
+
+
+def used(cores: float, turns: range, *profiles: WorkloadProfile) -> ClusterCopy:
+    """A cluster in which WEB uses so many cores and nothing is lost."""
+    controller = built(WorkloadProfiles, enabled=True)
+    copy = copy_of(controller, {NODE: [a_node("n0", CORES)], WORKLOAD_PROFILE: profiles})
+    copy.view("it", full=True)
+    copy.apply(POD, changed(pod("w0-x", container("app", "1", "1Gi"), nodeName="n0")))
+    for turn in turns:
+        copy.apply(NODE_METRIC, added([a_report("n0", pods=pods_of({WEB: cores}, {}), updated=at(turn))]))
+    return copy
+
+
+def test_what_containers_use_is_published_and_kept_while_reports_are_away() -> None:
+    (made,) = stored(used(2.0, range(120)), NOW + 7200)
+    (usage,) = made.status.usage
+    assert (usage.container, usage.cpu.shares, usage.memory.shares) == ("app", [1000], [])
+    restarted = used(0.1, range(120, 180), made)
+    assert planned(restarted, NOW + 10_800 + 600) == [], "an hour does not replace two"
+    (write,) = planned(used(0.1, range(120, 260), made), NOW + 15_600)
+    assert write.body["status"]["usage"][0]["cpu"]["first"] < usage.cpu.first
+    (line,) = [
+        line
+        for line in built(WorkloadProfiles, enabled=True).explain(
+            restarted.view("it", full=True), kind_name(WORKLOAD_PROFILE), Key("d", made.metadata.name), NOW
+        )
+        if line.startswith("use of app")
+    ]
+    assert "CPU p50 2.0" in line
 
 
 def test_a_profile_says_what_it_rests_on() -> None:
