@@ -207,7 +207,8 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         if self._evictions.cooling(now):
             return
         for goal in goals if first is None else [first, *goals]:
-            own = frozenset(pod.path for pod in goal.candidates)
+            # The node's memory includes pods that are ending; a pool's usage is that of its active pods.
+            own = frozenset(pod.path for pod in (view.pods if goal is first else goal.candidates))
 
             def used(pod: Group, own: frozenset[str] = own) -> int:
                 return (pod.memory_bytes or 0) if pod.path in own else 0

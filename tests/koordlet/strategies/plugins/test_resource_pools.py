@@ -393,6 +393,25 @@ def test_pods_of_lower_pools_make_room_when_the_node_is_full_and_the_lowest_goes
     assert evicted(pools(critical(), **forced), groups[2], memory_bytes=used) == [], "nobody above it has need"
 
 
+def test_what_a_pod_that_is_ending_holds_makes_room_on_the_node_but_not_in_its_pool() -> None:
+    whole = NODE.memory_bytes / GIB
+    web = sized("web", QoSClass.LS, whole * 0.3, 9500)
+    ending = replace(sized("ending", QoSClass.BE, whole * 0.1, 5400), active=False)
+    be = [sized("be1", QoSClass.BE, whole * 0.3, 5500), sized("be2", QoSClass.BE, whole * 0.19, 5600)]
+    seen = {"evictions": {ending.path: 0.0}, "memory_bytes": int(0.96 * NODE.memory_bytes)}
+    forced = pools(critical(), forced_preemption=ForcedPreemption())
+    assert evicted(forced, web, ending, *be, **seen) == [], "0.06 are missing"
+    batch = PoolSettings(
+        name="offline",
+        bands=("koord-batch",),
+        low_percent=50,
+        high_percent=80,
+        memory=PoolMemory(share_percent=50),
+    )
+    own = ResourcePools(ResourcePoolsSettings(enable=True, pools=(critical(), batch)))
+    assert [name[-3:] for name in evicted(own, web, ending, *be, **seen)] == ["be1"]
+
+
 def test_evictions_are_apart_and_policies_of_pods_hold() -> None:
     whole = NODE.memory_bytes / GIB
     policy = {"annotations": {"koordinator.sh/eviction-policy": '["MemoryEvict"]'}}
