@@ -73,9 +73,7 @@ class NestedQuotas:
 
     def not_together(self, granted: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
         """Return the quotas that may not be written although they are `granted`, with the reasons, by path: those that
-        lack one below, and those below them.
-
-        Once in a step: without these nothing else depends on another one.
+        lack one below, and those below them. What is urgent is decided amid a step, and changes nothing here.
         """
         lacking: dict[str, str] = {}
         for path, above in self._above.items():
@@ -86,7 +84,6 @@ class NestedQuotas:
             for path, above in self._above.items()
             if path in granted and (above not in granted or above in lacking)
         }
-        self._above = {}
         return lacking, dependent
 
     def _cpus_of(self, path: str, active: Mapping[Owner, Lease]) -> float:

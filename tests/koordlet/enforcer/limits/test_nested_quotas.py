@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.frame import CgroupInfo
-from api.intents import Knob, Setting
+from api.intents import Knob, Setting, Strength
 from api.qos import QoSClass
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.enforcer import Enforcer
@@ -84,6 +84,23 @@ def test_a_quota_is_refused_where_the_one_below_may_not_be_had(host: FakeHost) -
     assert Outcome.REFUSED in outcomes[BATCH], "the kernel would answer EINVAL"
     assert [quota(host, path) for path in (BATCH, JOB, f"{JOB}/own")] == ["-1", "400000", "300000"]
     host.file(f"{JOB}/own", "cpu.cfs_quota_us").write_text("-1\n")
+    enforcer.close()
+
+
+def test_an_urgent_answer_amid_a_step_grants_nothing_that_the_step_refuses(host: FakeHost) -> None:
+    enforcer = host.enforcer()
+    enforcer.rights = Rights()
+    host.make(f"{JOB}/own")
+    host.file(f"{JOB}/own", "cpu.cfs_quota_us").write_text("300000\n")
+    infos = (*cgroups(job=1000), replace(cgroup_info(9, f"{JOB}/own", qos=QoSClass.BE), owner_uid=1000))
+    enforcer.step([], infos)
+    urgent = want(Knob.CPU_WEIGHT, "50", OTHER, strategy="response", strength=Strength.INVISIBLE)
+    trips = [urgent]
+    enforcer.call_between(lambda: trips and enforcer.apply_now([trips.pop()], [urgent]))
+    outcomes = by_target(enforcer, asked(), infos)
+    assert host.text(OTHER, "cpu.shares") != "1024", "it was answered"
+    assert Outcome.REFUSED in outcomes[BATCH]
+    assert [quota(host, path) for path in (BATCH, JOB, f"{JOB}/own")] == ["-1", "400000", "300000"]
     enforcer.close()
 
 
