@@ -14,6 +14,8 @@ from probes.tripwire import Trip
 _IGNORED_NS = 1_000_000_000
 """Time for which trips of a pair are ignored after one was: what decides changes from tick to tick."""
 _MAX_IGNORED_PAIRS = 10_000
+_LOOK_SECONDS = 0.005
+"""Pauses between looks for an answer while a step holds the lock: until then no other trip is taken."""
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class _Waiting:
     trip: Trip
     outcome: str = ""
     error: Exception | None = None
+    is_done: bool = False
 
 
 class TripAnswers:
@@ -50,8 +53,12 @@ class TripAnswers:
         else:
             waiting = _Waiting(trip)
             self._waiting.append(waiting)
-            with self._lock:
-                self.serve()
+            while not waiting.is_done:
+                if self._lock.acquire(timeout=_LOOK_SECONDS):
+                    try:
+                        self.serve()
+                    finally:
+                        self._lock.release()
             if waiting.error is not None:
                 raise waiting.error
             outcome = waiting.outcome
@@ -70,3 +77,5 @@ class TripAnswers:
                 one.outcome = self._respond(one.trip)
             except Exception as error:  # noqa: BLE001 - a step that is half written goes on
                 one.error = error
+            finally:
+                one.is_done = True
