@@ -155,6 +155,8 @@ class ControlLoop:
         self.lease_thread: LeaseThread | None = None
         """Ends leases that no tick renews."""
         self._last_tick_seconds = time.monotonic()
+        self._decided_seconds = self._last_tick_seconds
+        """Time of the response's last step: a trip amid a tick is judged by this one, not by the end of the last."""
         self._is_eased = False
         """Whether actions ended because ticks stopped, and none was completed since."""
         self.name_of: Callable[[str], str] = str
@@ -175,6 +177,7 @@ class ControlLoop:
                 self._observation = observation
                 self._silent = self._silent_strategies()
                 self._intents = [*self.response.step(observation), *by_strategies]
+                self._decided_seconds = time.monotonic()
                 self._record(self.response.steps)
                 self._enforce(self._intents, observation)
         else:
@@ -298,7 +301,8 @@ class ControlLoop:
         culprit, victim = paths.get(trip.culprit), paths.get(trip.victim)
         if culprit is None or victim is None:
             return "ignored"
-        if trip.at_ns - trip.span_ns < self._last_tick_seconds * 1e9 and self.response.is_lifted(culprit):
+        changed_seconds = max(self._last_tick_seconds, self._decided_seconds)
+        if trip.at_ns - trip.span_ns < changed_seconds * 1e9 and self.response.is_lifted(culprit):
             return "late"
         lost = trip.lost_seconds_per_second
         intents = self.response.trip(observation, culprit, victim, resource="cpu", lost=lost)

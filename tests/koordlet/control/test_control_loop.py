@@ -381,6 +381,38 @@ def test_a_trip_from_before_a_lift_is_no_evidence_and_mutes_nothing(tmp_path: Pa
     made.close()
 
 
+def test_a_trip_amid_a_step_that_saw_what_was_before_its_lift_is_late(tmp_path: Path) -> None:
+    _host, made = control_loop(tmp_path, {})
+    made.step(make_tick())
+
+    class Lifting(ResponsePolicy):
+        before_ns = 0
+
+        def step(self, observation: Observation) -> list[Intent]:
+            self.before_ns = time.monotonic_ns()
+            return []
+
+        def is_lifted(self, culprit: str) -> bool:
+            return True
+
+        def trip(
+            self, observation: Observation, culprit: str, victim: str, *, resource: str, lost: float
+        ) -> list[Intent]:
+            return []
+
+    made.response = response = Lifting()
+    enforce, told = made.enforcer.step, []
+
+    def amid(*args: Any, **more: Any) -> Any:
+        told.append(made._respond(Trip(victim=3, culprit=4, lost_ns=1, span_ns=1, at_ns=response.before_ns)))
+        return enforce(*args, **more)
+
+    made.enforcer.step = amid  # type: ignore[method-assign]
+    made.step(make_tick())
+    assert told == ["late"]
+    made.close()
+
+
 STORMED = [f"/kubepods/besteffort/storm-{number}" for number in range(40)]
 
 
