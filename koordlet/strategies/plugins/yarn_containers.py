@@ -20,8 +20,6 @@ from koordlet.strategies.view import Group, GroupKind, KubeQoS, NodeView
 CONTAINER = re.compile(r"container_(?:e\d+_)?\d+_\d+_\d+_(\d+)")
 """Identifier of a container of YARN; the application's master is the first of its attempt."""
 LIMITS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
-PENDING_SECONDS = 30.0
-"""Time for which a container that was asked to end counts as releasing what it holds."""
 
 
 class YarnContainersSettings(StrategySettings, frozen=True):
@@ -64,8 +62,6 @@ class YarnContainers(Strategy[YarnContainersSettings]):
         super().__init__(settings, features)
         self._spent: dict[str, float] = {}
         """CPU time by container, in core-milliseconds."""
-        self._asked: dict[str, float] = {}
-        """Containers that were to end, to the time."""
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return the limits of frames that need them, and the containers to end, in their order."""
@@ -100,8 +96,6 @@ class YarnContainers(Strategy[YarnContainersSettings]):
         ]
 
     def _ended(self, view: NodeView, containers: list[Group], now: float) -> list[Intent]:
-        present = {each.path for each in containers}
-        self._asked = {path: at for path, at in self._asked.items() if path in present and now - at < PENDING_SECONDS}
         if view.memory_bytes is None:
             self.stay_silent("memory", "the node's memory is not measured")
             return []
@@ -111,17 +105,15 @@ class YarnContainers(Strategy[YarnContainersSettings]):
         level = stop_level(self.settings.threshold_percent, self.settings.lower_percent, "")
         release = view.node.memory_bytes * (percent - level) // 100
         ending = leaving(view, now)
-        release -= sum(pod.memory_bytes or 0 for pod in view.pods if pod.path in ending)
+        release -= sum(each.memory_bytes or 0 for each in (*view.pods, *containers) if each.path in ending)
         why = f"the node uses {percent} percent of its memory, the threshold is {self.settings.threshold_percent}"
         intents: list[Intent] = []
         for each in sorted(containers, key=self._order):
             if release <= 0:
                 break
-            if not each.memory_bytes or each.protected:
+            if not each.memory_bytes or each.protected or each.path in ending:
                 continue
             release -= each.memory_bytes
-            if each.path in self._asked or each.path in ending:
-                continue
             lost = self._spent[each.path] / 1e3
             reason = f"{why}; it gives {each.memory_bytes >> 20} MiB back and loses {lost:.1f} core-seconds of work"
             intents.append(self.evict(each.path, reason, self.settings.grace_seconds))

@@ -85,6 +85,12 @@ def test_what_is_about_to_end_counts() -> None:
     assert made().decide(seen, 1.0) == []
 
 
+def test_the_dearest_container_counts_too_while_it_ends() -> None:
+    cheap, dear = ran(2, 1, 0), ran(3, 2, 40)
+    seen = view(frame(), cheap, dear, memory_bytes=68 * GIB, evictions={dear.path: 0.0})
+    assert made().decide(seen, 1.0) == []
+
+
 def test_containers_whose_memory_is_not_known_are_left() -> None:
     assert numbers(decide(made(), frame(), ran(2, None), ran(3, 1, None), used=70)) == [3]
 
