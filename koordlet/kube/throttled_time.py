@@ -10,8 +10,11 @@ class ThrottledTime:
         self._lost: dict[str, float] = {}
         self._seconds = 0.0
 
-    def add(self, lost_seconds: Mapping[str, float], seconds: float) -> None:
-        """Add what pods lost in a tick of some seconds, and forget those that are gone."""
+    def add(self, lost_seconds: Mapping[str, float] | None, seconds: float) -> None:
+        """Add what pods lost in a tick of some seconds, and forget those that are gone; a tick in which it was not
+        measured (None) counts for nothing."""
+        if lost_seconds is None:
+            return
         self._seconds += seconds
         self._lost = {
             uid: self._lost.get(uid, 0.0) + lost for uid, lost in lost_seconds.items() if lost > 0 or uid in self._lost

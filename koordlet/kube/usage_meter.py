@@ -81,11 +81,12 @@ class UsageMeter:
             dict(zip(self._owners[self._pods :], samples[self._pods :], strict=True)),
         )
 
-    def throttled_seconds(self, tick: Tick) -> dict[str, float]:
-        """Return what each pod lost to its own quota in the tick measured last, by uid; empty without the probe."""
+    def throttled_seconds(self, tick: Tick) -> dict[str, float] | None:
+        """Return what each pod lost to its own quota in the tick measured last, by uid; None where the probe did not
+        measure it."""
         lost = tick.delta.table.columns.get(THROTTLED)
         if lost is None or len(lost) != len(self._owner_of_row):
-            return {}
+            return None
         counted = (self._owner_of_row >= 0) & (self._owner_of_row < self._pods)
         sums = np.bincount(self._owner_of_row[counted], lost[counted].astype(np.float64), minlength=self._pods) / 1e9
         return dict(zip(self._owners[: self._pods], sums.tolist(), strict=True))

@@ -20,3 +20,12 @@ def test_a_pod_that_is_gone_and_a_report_without_a_tick() -> None:
     made.add({"w": 0.5}, 1.0)
     made.add({}, 1.0)
     assert made.take() == {}
+
+
+def test_a_tick_that_was_not_measured_counts_for_nothing() -> None:
+    made = ThrottledTime()
+    made.add({"w": 0.5}, 1.0)
+    made.add(None, 1.0)
+    assert made.take() == pytest.approx({"w": 0.5})
+    made.add({"w": 0.0}, 1.0)
+    assert made.take() == {"w": 0.0}, "it is not gone"

@@ -101,4 +101,4 @@ def test_without_the_probe_nothing_is_told_of_quotas() -> None:
     meter = UsageMeter(10.0)
     tick = made.tick()
     meter.measure(tick, {})
-    assert meter.throttled_seconds(tick) == {}
+    assert meter.throttled_seconds(tick) is None
