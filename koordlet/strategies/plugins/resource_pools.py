@@ -154,14 +154,22 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         return SENSITIVE if self.settings.enable else BEST_EFFORT
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
-        """Return the CPUs of every pool with pods; the same on every tick in which all loads stay within their
-        bands."""
+        """Return the CPUs of every pool with pods, the same on every tick in which all loads stay within their bands,
+        and what its pools have besides, also where there are too few CPUs."""
         if not self.settings.enable:
             self._owned, self._caps = [], []
             return []
+        members = self._members(view)
+        return [
+            *self._divided(view, members, now),
+            *self._isolated(view, members),
+            *self._evicted(view, members, now),
+        ]
+
+    def _divided(self, view: NodeView, members: Sequence[Sequence[Group]], now: float) -> list[Intent]:
+        """Return the CPUs of the pools and the quotas of degraded pods; nothing where the CPUs are too few."""
         taken = bound_cpus(view)
         cpus = {cpu.id: cpu for cpu in lendable_cpus(view) if cpu.id not in taken}
-        members = self._members(view)
         least = sum(pool.least_cpus for pool, pods in zip(self.settings.pools, members, strict=True) if pods)
         if least > len(cpus):
             self.problems[self.section] = f"{len(cpus)} CPUs are too few for the pools' {least}; lower leastCpus"
@@ -174,12 +182,7 @@ class ResourcePools(Strategy[ResourcePoolsSettings]):
         intents = [
             intent for rank, pods in enumerate(members) for intent in self._writes(view, rank, pools[rank], pods)
         ]
-        return [
-            *intents,
-            *self._isolated(view, members),
-            *self._degraded(view, self.settings.degrade, members, now),
-            *self._evicted(view, members, now),
-        ]
+        return [*intents, *self._degraded(view, self.settings.degrade, members, now)]
 
     def _forced(self, members: Sequence[Sequence[Group]], floors: list[int]) -> list[int]:
         """Return the floors without what is predicted of the pools below one that is overloaded."""

@@ -197,6 +197,14 @@ def test_too_small_a_node_is_told() -> None:
     assert "lower leastCpus" in strategy.problems[strategy.section]
 
 
+def test_where_cpus_are_too_few_pools_have_all_that_is_not_of_cpus() -> None:
+    strategy = pools(critical(oom_score_adj=-500), forced_preemption=ForcedPreemption())
+    one = prod(1)
+    seen = view(one, container(one), mid(1), BE, on=node(2), memory_bytes=99 * GIB)
+    assert settings(strategy.decide(seen, 0.0)) == {(f"{one.path}/main", Knob.OOM_SCORE_ADJ): "-500"}
+    assert "lower leastCpus" in strategy.problems[strategy.section]
+
+
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 20), st.floats(0, 20)), min_size=1, max_size=6))
 def test_every_cpu_has_one_pool_and_calm_changes_nothing(ticks: list[tuple[float, float, float]]) -> None:
     strategy = ResourcePools(ON)
