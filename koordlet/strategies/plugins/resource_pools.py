@@ -36,7 +36,7 @@ EARLY_SECONDS = 300
 COOLDOWN_SECONDS = 4.0
 """Least time between two evictions."""
 Percent = Annotated[int, Meta(ge=1, le=100)]
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")]
 """It becomes the name of a resource group."""
 Band = Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"]
 

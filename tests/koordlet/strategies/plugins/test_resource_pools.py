@@ -449,6 +449,7 @@ def test_an_overloaded_pool_takes_what_is_predicted_of_lower_ones() -> None:
     ("more", "problem"),
     [
         pytest.param({"name": "Odd/Name"}, "regex", id="name"),
+        pytest.param({"name": "odd\n"}, "regex", id="line"),
         pytest.param({"memory": {"sharePercent": 60}}, "sum up to 120", id="shares"),
         pytest.param({"memory": {"sharePercent": 6, "evictPercent": 90}}, "must be below", id="levels"),
         pytest.param({"oomScoreAdj": 1001}, "<= 1000", id="score"),
