@@ -81,7 +81,7 @@ class NodeSLOs(Controller[NodeSloSettings]):
             if node is not None:
                 outlook = outlooks.get(key.name) if outlooks is not None else None
                 growth = growth_percent(node.status.capacity, ahead.get(key.name), now, self.settings.lead_seconds)
-                writes += _kept(config, node, slo, outlook, now, min(growth, self.settings.most_percent))
+                writes += _kept(config, node, slo, outlook, now, growth, self.settings.most_percent)
                 warnings += _bandwidth_fault(node)
             elif slo is not None:
                 writes.append(delete(NODE_SLO, slo, f"node {key.name} is gone"))
@@ -183,6 +183,7 @@ def _kept(
     outlook: PoolOutlook | None = None,
     now: float = 0.0,
     growth: float = 0.0,
+    most: int = 100,
 ) -> list[Write]:
     names = ",".join(sorted(config.extensions or {}))
     time = rfc3339(now) if outlook is not None and outlook.peaks else None
@@ -191,7 +192,7 @@ def _kept(
         annotations = {ANNOTATION_EXTENSIONS: names or None, ANNOTATION_PEAKS_TIME: time}
         if any(annotations.values()):
             metadata["annotations"] = {key: text for key, text in annotations.items() if text}
-        spec = _known(_tightened(wanted_spec(config, node, {}, (), outlook), growth, {}))
+        spec = _known(_tightened(wanted_spec(config, node, {}, (), outlook), growth, {}, most))
         obj = {"metadata": metadata, "spec": spec}
         return [create(NODE_SLO, obj, "the node has none")]
     current: Plain = msgspec.to_builtins(slo.spec)
@@ -201,7 +202,7 @@ def _kept(
     keeps = confirmed is not None and outlook is not None and -CONFIRM_SECONDS <= now - confirmed < KEPT_SECONDS
     made = wanted_spec(config, node, current, before.split(","), outlook, keep_peaks=keeps)
     # A part that cannot be read stays as it is, tightened or not.
-    wanted = _known(made if config.layers(THRESHOLD) is None else _tightened(made, growth, current))
+    wanted = _known(made if config.layers(THRESHOLD) is None else _tightened(made, growth, current, most))
     body: Plain = {}
     # Both sides as the struct writes them: a field that has its default is left out, and no difference.
     if wanted != current:
@@ -220,11 +221,11 @@ def _kept(
     return [patch(NODE_SLO, slo, body, f"the configuration says otherwise: {', '.join(body.get('spec', body))}")]
 
 
-def _tightened(spec: Plain, growth: float, current: Mapping[str, Any]) -> Plain:
+def _tightened(spec: Plain, growth: float, current: Mapping[str, Any], most: int) -> Plain:
     field = FIELDS[THRESHOLD]
     if field not in spec:
         return spec
-    return {**spec, field: lowered(spec[field], growth, (current.get(field) or {}).get(SUPPRESS))}
+    return {**spec, field: lowered(spec[field], growth, (current.get(field) or {}).get(SUPPRESS), most)}
 
 
 def _known(spec: Plain) -> Plain:

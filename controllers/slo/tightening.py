@@ -15,7 +15,8 @@ from controllers.slo.layers import Plain
 
 SUPPRESS = "cpuSuppressThresholdPercent"
 STEP = 5.0
-"""Percent in which a threshold is lowered; it is raised from half a step more, so that it does not swing."""
+"""Percent in which a threshold is lowered; it is raised from half a step more while a growth is left, so
+that it does not swing."""
 
 
 def growth_percent(capacity: Mapping[str, Any], peak: ServicePeak | None, now: float, lead_seconds: float) -> float:
@@ -29,12 +30,17 @@ def growth_percent(capacity: Mapping[str, Any], peak: ServicePeak | None, now: f
     return 100.0 * peak.growth_millicores(now, lead_seconds) / millicores
 
 
-def lowered(strategy: Plain, percent: float, current: object) -> Plain:
-    """Return a threshold strategy with its suppression lowered by a growth; `current` is the threshold in effect."""
+def lowered(strategy: Plain, percent: float, current: object, most: int = 100) -> Plain:
+    """Return a threshold strategy with its suppression lowered by a growth, by `most` at most.
+
+    `current` is the threshold in effect. Without growth the strategy is returned as it is: whether `current` is less
+    because of an earlier growth or of an earlier configuration is not known.
+    """
     threshold = strategy.get(SUPPRESS)
-    if not strategy.get("enable") or not isinstance(threshold, int):
+    if percent <= 0 or not strategy.get("enable") or not isinstance(threshold, int):
         return strategy
+    percent = min(percent, most)
     before = threshold - current if isinstance(current, int) and current <= threshold else 0
-    held = before > 0 and before - 1.5 * STEP < percent <= before
-    points = before if held else math.ceil(percent / STEP - 1e-9) * STEP
+    held = 0 < before <= most and before - 1.5 * STEP < percent <= before
+    points = before if held else min(math.ceil(percent / STEP - 1e-9) * STEP, most)
     return {**strategy, SUPPRESS: max(int(threshold - points), 0)} if points else strategy

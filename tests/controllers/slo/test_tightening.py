@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from api.crds.node_slo import NodeSLO, NodeSLOSpec, ResourceThresholdStrategy
 from api.kube.meta import ObjectMeta
 from api.kube.times import rfc3339
 from cluster import DeltaType, Key, StoreDelta
 from controllers.capacity.forecasts import ServicePeak
-from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, ConfigMap
+from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO, ConfigMap
 from controllers.plans.node_slo import NodeSLOs
 from controllers.slo.tightening import SUPPRESS, growth_percent, lowered
 from tests.capacity import NOW, a_node, a_report, a_usage
@@ -43,7 +44,8 @@ def test_what_services_are_forecast_to_use_on_top(seconds: float, expected: floa
         pytest.param(6.0, 60, 55, id="more than before"),
         pytest.param(3.0, 55, 55, id="a little less than before"),
         pytest.param(2.0, 55, 60, id="much less than before"),
-        pytest.param(0.0, 60, 60, id="a small step stays, as its half may come back"),
+        pytest.param(0.1, 60, 60, id="a step stays while a growth is left"),
+        pytest.param(0.0, 60, 65, id="the last step comes back"),
         pytest.param(0.0, 55, 65, id="the peak is there"),
         pytest.param(100.0, None, 0, id="all"),
     ],
@@ -51,6 +53,11 @@ def test_what_services_are_forecast_to_use_on_top(seconds: float, expected: floa
 def test_thresholds_are_lowered_in_steps_and_do_not_swing(growth: float, current: int | None, expected: int) -> None:
     strategy = {"enable": True, SUPPRESS: 65}
     assert lowered(strategy, growth, current)[SUPPRESS] == expected
+
+
+@pytest.mark.parametrize("current", [65, 53, 50], ids=str)
+def test_a_threshold_is_lowered_by_no_more_than_the_most(current: int) -> None:
+    assert lowered({"enable": True, SUPPRESS: 65}, 40.0, current, 12)[SUPPRESS] == 53
 
 
 @pytest.mark.parametrize("strategy", [{"enable": False, SUPPRESS: 65}, {"enable": True}, {}], ids=str)
@@ -82,6 +89,17 @@ def test_batch_pods_make_room_before_the_morning() -> None:
     assert threshold(8, 10, tighten_ahead=True) == 65
     assert threshold(8, 50, tighten_ahead=True) == 45
     assert threshold(9, 10, tighten_ahead=True) >= 60, "services use what was forecast"
+
+
+def test_a_raised_threshold_reaches_its_node() -> None:
+    before = ResourceThresholdStrategy(enable=True, cpu_suppress_threshold_percent=65)
+    stated = NodeSLO(metadata=ObjectMeta(name="n1"), spec=NodeSLOSpec(resource_used_threshold_with_be=before))
+    data = {"resource-threshold-config": json.dumps({"clusterStrategy": {"enable": True, SUPPRESS: 70}})}
+    shown = ConfigMap(metadata=ObjectMeta(name=CONFIG.name, namespace=CONFIG.namespace), data=data)
+    controller = built(NodeSLOs)
+    copy = copy_of(controller, {CONFIG_MAP: [shown], NODE: [a_node("n1", 100)], NODE_SLO: [stated]})
+    (write,) = controller.plan(copy.view("it", full=True), NOW).writes
+    assert write.body["spec"]["resourceUsedThresholdWithBE"][SUPPRESS] == 70
 
 
 def test_a_growth_is_a_share_of_the_nodes_cpus() -> None:
