@@ -68,6 +68,10 @@ class Board:
                 self.news(cluster).set()
         self._offers = offers
 
+    def withdraw(self, cluster: str) -> None:
+        """Drop the offers to a cluster: another process decides now."""
+        self._offers.pop(cluster, None)
+
     def offers(self, cluster: str) -> Mapping[str, Offer]:
         """Return the offers to nodes of a cluster."""
         return self._offers.get(cluster, {})

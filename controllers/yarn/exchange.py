@@ -80,6 +80,7 @@ class Exchange:
     def once(self) -> bool:
         """Ask for the nodes and send what is offered to them; return whether the cluster answered."""
         name = self._client.name
+        self._leads()
         try:
             nodes = self._client.nodes()
         except YarnError as error:
@@ -107,7 +108,7 @@ class Exchange:
         with self._board.held():
             wanted = list(self._board.offers(name))
         for node_id in wanted:
-            if self._stopping.is_set() or not self._leading():
+            if self._stopping.is_set() or not self._leads():
                 return True
             with self._board.held():
                 offer = self._board.send(name, node_id)
@@ -126,6 +127,14 @@ class Exchange:
                 "cluster %s: %s is set from %s to %s: %s", name, node_id, offer.seen, offer.capability, offer.reason
             )
         return True
+
+    def _leads(self) -> bool:
+        """Return whether resources may be set; offers do not outlive the lead in which they were made."""
+        if self._leading():
+            return True
+        with self._board.held():
+            self._board.withdraw(self._client.name)
+        return False
 
     def _run(self) -> None:
         while not self._stopping.is_set():
