@@ -3,6 +3,8 @@
 import tomllib
 from typing import Any
 
+import pytest
+
 from api.settings import convert
 from controllers.external_metrics.answers import GROUP_VERSION
 from controllers.external_metrics.front_proxy import AUTHENTICATION
@@ -22,6 +24,27 @@ def test_nothing_of_it_is_installed_unless_asked_for() -> None:
     found = documents({"manager": {"enabled": True}})
     assert not [each for each in found if each["kind"] == "APIService"]
     assert not [each for each in found if "metrics" in each["metadata"]["name"]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({part: change}, id=f"{part}-{name}")
+        for part in ("externalMetrics", "webhooks")
+        for name, change in {
+            "enabled": {"enabled": True},
+            "port": {"port": 9999},
+            "settings": {"settings": "x = 1"},
+        }.items()
+    ],
+)
+def test_what_changes_the_settings_restarts_the_manager(values: dict[str, Any]) -> None:
+    def annotations(more: dict[str, Any]) -> Any:
+        found = documents({"manager": {"enabled": True}, **more})
+        (manager,) = [each for each in found if each["kind"] == "Deployment"]
+        return manager["spec"]["template"]["metadata"]["annotations"]
+
+    assert annotations(values) != annotations({})
 
 
 def test_the_api_server_calls_the_service_that_the_certificate_is_for() -> None:
