@@ -26,6 +26,11 @@ def test_nothing_of_it_is_installed_unless_asked_for() -> None:
     assert not [each for each in found if "metrics" in each["metadata"]["name"]]
 
 
+def test_nothing_of_it_is_installed_without_the_manager_that_serves_it() -> None:
+    # An APIService that does not answer keeps namespaces from being deleted.
+    assert documents({"externalMetrics": {"enabled": True}}) == documents()
+
+
 @pytest.mark.parametrize(
     "values",
     [
