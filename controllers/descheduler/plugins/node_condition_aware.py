@@ -39,11 +39,11 @@ class NodeConditionAware(Plugin[NodeConditionAwareArgs]):
 
     def run(self, session: Session) -> None:
         """Move the least important pod of each such node."""
-        wanted = {each.type: each.status for each in self.args.conditions}
+        wanted = {(each.type, each.status) for each in self.args.conditions}
         present: dict[tuple[str, str], float] = {}
         for node in session.nodes:
             for condition in node.status.conditions:
-                if wanted.get(condition.type) == condition.status:
+                if (condition.type, condition.status) in wanted:
                     key = (node.name, condition.type)
                     present[key] = self._since.get(key, session.now)
         self._since = present

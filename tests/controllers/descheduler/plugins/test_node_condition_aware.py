@@ -37,3 +37,10 @@ def test_conditions_are_chosen_and_other_such_nodes_avoided() -> None:
         cluster,
     )
     assert {each.avoid for each in both.wanted} == {("a", "b")}
+
+
+def test_two_statuses_of_one_condition_are_both_heeded() -> None:
+    nodes = [pressed(a_node("a")), pressed(a_node("b"), status="Unknown"), a_node("c")]
+    stated = [{"type": "DiskPressure"}, {"type": "DiskPressure", "status": "Unknown"}]
+    cluster = a_cluster(nodes, PODS, workloads=WORKLOADS)
+    assert moved(ran(a_plugin(NodeConditionAware, lastingSeconds=0, conditions=stated), cluster)) == ["p1", "p2"]
