@@ -60,10 +60,11 @@ def parse_quantity(text: object, scale: int = 1) -> int:
     plain = text.strip() if isinstance(text, str) else str(text)
     if len(plain) > MAX_TEXT:
         raise QuantityError(f"not a quantity: {plain[:MAX_TEXT]!r} and {len(plain) - MAX_TEXT} more characters")
-    return _parse(plain, scale)
+    # Bytes in reports are hardly ever the same twice: they would fill what is remembered, and are quick to read.
+    return min(int(plain) * scale, MAX_QUANTITY) if plain.isdecimal() else _parse(plain, scale)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def _parse(plain: str, scale: int) -> int:
     digits = plain.rstrip("numkKMGTPEi")
     suffix = plain[len(digits) :]

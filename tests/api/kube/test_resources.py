@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from api.kube.resources import (
     MAX_QUANTITY,
     QuantityError,
+    _parse,
     add,
     fits,
     format_resources,
@@ -124,3 +125,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert abs(parse_quantity(text, 1000)) <= MAX_QUANTITY
     except QuantityError as error:
         assert len(str(error)) < 200
+
+
+def test_amounts_that_come_once_are_not_remembered() -> None:
+    before = _parse.cache_info().currsize
+    assert [parse_quantity(str(number), 1000) for number in range(3)] == [0, 1000, 2000]
+    assert parse_quantity("1" * 40) == MAX_QUANTITY
+    assert _parse.cache_info().currsize == before
