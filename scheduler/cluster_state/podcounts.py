@@ -8,6 +8,7 @@ labels match alike: the match is computed once, and a new question looks at grou
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from scheduler.cluster_state.podinfo import IDENTITY_LABELS, Placement, PodClass
 Identity: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 """Namespace and labels: all that a selector can see of a pod."""
 
-MAX_IDENTITIES = 65536
+MAX_IDENTITIES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class PodCounts:
         self._placements = placements
         self._new_column = new_column
         self._counts: dict[PodQuestion, PodCount] = {}
-        self._covering: dict[PodClass, tuple[PodCount, ...]] = {}
+        self._covering: WeakKeyDictionary[PodClass, tuple[PodCount, ...]] = WeakKeyDictionary()
         """Counts by class, for pods whose labels all belong to the class."""
         self._counted: dict[str, tuple[PodCount, ...]] = {}
         """Per pod UID, the counts it was added to; a pod's labels may change while it is placed."""
@@ -137,8 +138,6 @@ class PodCounts:
         if known is None:
             known = tuple(count for count in self._counts.values() if count.covers(info, identity))
             if alike:
-                if len(self._covering) >= MAX_IDENTITIES:
-                    self._covering.clear()
                 self._covering[info.cls] = known
         return known
 

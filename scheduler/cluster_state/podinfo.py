@@ -5,8 +5,10 @@ to the class (`PodClass`), found by a key over the scheduling-relevant fields, s
 a workload serves all.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -57,17 +59,18 @@ CLASS_ANNOTATION_PARTS = ("koordinator.sh/", "scheduling.", "k8s.io/")
 """Only annotations whose key contains one of these can matter to placement."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class PodClass:
-    """Requests and fields shared by pods that schedule alike. Identity is the object; `key` only finds it."""
+    """Requests and fields shared by pods that schedule alike. Identity is the object; `key` only finds it.
+
+    What is kept by class is kept weakly, so that it goes with the last pod of the class.
+    """
 
     key: bytes
     requests: Resources
     """Effective requests with `pods` = 1: containers, sidecars, init containers, overhead."""
     nonzero: tuple[int, int]
     """CPU millicores and memory bytes with the defaults for containers that ask for nothing."""
-    pod: Pod
-    """A specimen: any field that the key covers may be read from it."""
     _vectors: dict[tuple[int, int], NDArray[np.int64]] = field(default_factory=dict)
 
     def vector(self, columns: dict[str, int], width: int) -> NDArray[np.int64]:
@@ -161,26 +164,30 @@ class Placement:
 
 
 class PodClasses:
-    """Finds or makes the class of a pod. Holds at most `limit` classes; the oldest is let go."""
+    """Finds or makes the class of a pod. A class lives as long as its pods; the `recent` last made live on without."""
 
-    def __init__(self, limit: int = 4096) -> None:
-        self._limit = limit
-        self._known: dict[bytes, PodClass] = {}
+    def __init__(self, recent: int = 512) -> None:
+        self._known: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
+        self._recent: deque[PodClass] = deque(maxlen=recent)
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
 
-    def info(self, pod: Pod) -> PodInfo:
-        """Wrap a pod. Raises QuantityError when a request cannot be read."""
-        key = self._encoder.encode(_relevant(pod))
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def info(self, pod: Pod, *, placed: bool = False) -> PodInfo:
+        """Wrap a pod. Raises QuantityError when a request cannot be read.
+
+        A `placed` pod is attempted no more: it shares the class of its pending siblings, whatever node it is on.
+        """
+        key = self._encoder.encode(_relevant(pod, "" if placed else pod.spec.node_name))
         cls = self._known.get(key)
         if cls is None:
-            cls = PodClass(key, requests_of(pod) | {PODS: 1}, nonzero_requests(pod), pod)
-            if len(self._known) >= self._limit:
-                del self._known[next(iter(self._known))]
-            self._known[key] = cls
+            cls = self._known[key] = PodClass(key, requests_of(pod) | {PODS: 1}, nonzero_requests(pod))
+            self._recent.append(cls)
         return PodInfo(pod, cls)
 
 
-def _relevant(pod: Pod) -> tuple[Any, ...]:
+def _relevant(pod: Pod, node_name: str) -> tuple[Any, ...]:
     meta, spec = pod.metadata, pod.spec
     labels = {key: value for key, value in meta.labels.items() if key not in IDENTITY_LABELS}
     annotations = {
@@ -198,7 +205,7 @@ def _relevant(pod: Pod) -> tuple[Any, ...]:
         [(c.image, c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
         spec.resources,
         spec.overhead,
-        spec.node_name,
+        node_name,
         spec.node_selector,
         spec.affinity,
         spec.tolerations,

@@ -250,7 +250,7 @@ class Snapshot:
         if placement is None:
             return
         same_share = not placement.assumed or placement.info.decided == info.decided
-        if same_share and placement.info.cls is info.cls and _same_to_counts(placement.info, info):
+        if same_share and placement.info.cls is info.cls and _same_to_observers(placement.info, info):
             for key, value in placement.info.patch.items():
                 info.patch.setdefault(key, value)
             placement.info.pod = info.pod
@@ -407,10 +407,13 @@ class Trial:
             self._order[row] = list(self._snapshot.residents[row])
 
 
-def _same_to_counts(before: PodInfo, after: PodInfo) -> bool:
-    """Return whether selectors see no difference, nor counts that leave out pods being deleted."""
+def _same_to_observers(before: PodInfo, after: PodInfo) -> bool:
+    """Return whether selectors see no difference, nor counts that leave out pods being deleted, nor what waits for a
+    pod to be bound.
+    """
     leaving = bool(before.pod.metadata.deletion_timestamp), bool(after.pod.metadata.deletion_timestamp)
-    return leaving[0] is leaving[1] and before.labels == after.labels
+    bound = before.pod.spec.node_name == after.pod.spec.node_name
+    return bound and leaving[0] is leaving[1] and before.labels == after.labels
 
 
 def snapshot_of(nodes: Mapping[str, Node] | list[Node]) -> Snapshot:

@@ -71,7 +71,7 @@ class Intake:
             for plugin in self._end_watchers:
                 (plugin.pod_deleted if action is Action.DELETE else plugin.pod_finished)(pod)
         elif pod.spec.node_name:
-            self._take_bound(self._classes.info(pod))
+            self._take_bound(self._classes.info(pod, placed=True))
         elif pod.metadata.deletion_timestamp and (self.is_ours(pod) or self.is_outside(pod)):
             self.forget(pod)
         elif uid in self._snapshot.pods:
@@ -208,7 +208,10 @@ class Intake:
                 plugin.pod_forgotten(pending)
         self._nominator.remove(uid)
         self._conditions.forget(uid)
-        if pod.spec.node_name:
-            self._orphans.get(pod.spec.node_name, {}).pop(uid, None)
+        orphans = self._orphans.get(pod.spec.node_name)
+        if orphans is not None:
+            orphans.pop(uid, None)
+            if not orphans:
+                del self._orphans[pod.spec.node_name]
         if self._snapshot.remove_pod(uid) is not None or dropped is not None:
             self._news.pod(Action.DELETE, pod)

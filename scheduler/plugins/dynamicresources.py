@@ -8,6 +8,7 @@ before its claims are allocated never starts.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -112,7 +113,7 @@ class DynamicResources(Plugin[Claims]):
         """Claims with the UID of a pod of ours that they were reserved for and that did not come to be bound."""
         self._release: dict[Key, tuple[str, str]] = {}
         """Claims to take devices from, each as it was looked at: its version, and the UID of the pod that it bars."""
-        self._classes_of: dict[Key, set[PodClass]] = {}
+        self._classes_of: dict[Key, WeakSet[PodClass]] = {}
         self._rows = RowAnswers()
         """Whether rows serve what is asked, by question."""
         self._answers: dict[tuple[str, DeviceId], bool] = {}
@@ -182,7 +183,7 @@ class DynamicResources(Plugin[Claims]):
         found, own = _claim_keys(info.pod)
         keys = tuple(dict.fromkeys(key for key in found if key is not None))
         for key in keys:
-            self._classes_of.setdefault(key, set()).add(info.cls)
+            self._classes_of.setdefault(key, WeakSet()).add(info.cls)
         if len(found) < len(stated):
             return Claims("waiting for the pod's resource claims to be created")
         claims = self.handle.objects(CLAIMS)

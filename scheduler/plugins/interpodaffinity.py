@@ -7,6 +7,7 @@ of a term that means this pod a domain holds. Both are counts per row, summed ov
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -72,7 +73,7 @@ class InterPodAffinity(Plugin[Relations]):
         self._repelling: dict[AffinityTerm, Carriers] = {}
         self._drawing: dict[tuple[AffinityTerm, int], Carriers] = {}
         self._version = 0
-        self._terms: dict[PodClass, Terms] = {}
+        self._terms: WeakKeyDictionary[PodClass, Terms] = WeakKeyDictionary()
         self._placed: dict[str, Terms] = {}
 
     def on_object(self, event: ObjectEvent) -> None:
@@ -191,8 +192,6 @@ class InterPodAffinity(Plugin[Relations]):
     def _terms_of(self, info: PodInfo) -> Terms:
         terms = self._terms.get(info.cls)
         if terms is None:
-            if len(self._terms) > 8192:
-                self._terms.clear()
             terms = self._terms[info.cls] = terms_of(info.pod, self._namespaces)
         return terms
 

@@ -6,6 +6,7 @@ Percentages and scores are the integers of Koordinator's LoadAwareScheduling; `s
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -37,7 +38,8 @@ from scheduler.load.thresholds import Aggregated, Thresholds
 from scheduler.priority import band_of
 
 NODE_METRICS = custom(NODE_METRIC)
-KNOWN_CLASSES = 8192
+SWEEP_AT = 256
+"""Pods placed and gone from which they are looked for."""
 
 
 class AggregatedArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +143,7 @@ class LoadAware(Plugin[LoadSpec]):
             LoadView(LoadScope.NODE, by.score_aggregation_type, by.score_aggregated_seconds),
             LoadView(LoadScope.PROD, with_system=config.prod_usage_include_sys),
         )
-        self._specs: dict[PodClass, LoadSpec] = {}
+        self._specs: WeakKeyDictionary[PodClass, LoadSpec] = WeakKeyDictionary()
         self._placed_at: dict[str, float] = {}
         """When this scheduler placed a pod, by UID."""
         self._now = 0.0
@@ -188,7 +190,7 @@ class LoadAware(Plugin[LoadSpec]):
         self._now = now
         for row in self._table.expire(now):
             self.handle.snapshot.touch(row)
-        if len(self._placed_at) > 2 * len(self.handle.snapshot.pods) + KNOWN_CLASSES:
+        if len(self._placed_at) > 2 * len(self.handle.snapshot.pods) + SWEEP_AT:
             self._placed_at = {uid: at for uid, at in self._placed_at.items() if uid in self.handle.snapshot.pods}
         return ()
 
@@ -198,8 +200,6 @@ class LoadAware(Plugin[LoadSpec]):
         """Estimate the class."""
         spec = self._specs.get(info.cls)
         if spec is None:
-            if len(self._specs) >= KNOWN_CLASSES:
-                self._specs.clear()
             spec = self._specs[info.cls] = self._estimated(info)
         return spec
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
 
     def __init__(self, config: Any, handle: Handle) -> None:
         super().__init__(config, handle)
-        self._classes_of: dict[Key, set[PodClass]] = {}
+        self._classes_of: dict[Key, WeakSet[PodClass]] = {}
         self._rows_of: dict[Key, Counter[Row]] = {}
         self._attached: dict[Row, Counter[Key]] = {}
         """Users of each claim by row; claims become attachments when asked, since they may be bound later."""
@@ -113,7 +114,7 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
         """Volumes that the pod attaches; None when no driver is involved."""
         keys = claim_keys(info.pod)
         for key in keys:
-            self._classes_of.setdefault(key, set()).add(info.cls)
+            self._classes_of.setdefault(key, WeakSet()).add(info.cls)
         return (self._attachments(keys) | inline_attachments(info.pod)) or None
 
     def reasons(self, spec: frozenset[Attachment]) -> tuple[Reason, ...]:

@@ -8,6 +8,7 @@ reaches what they are bound to; a claim that loses its node again (provisioning 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -111,7 +112,7 @@ class VolumeBinding(Plugin[Needs]):
         """Node that pods at work here chose for a claim, and how many of them."""
         self._plans: dict[str, Plan] = {}
         """Pods that hold a node for their claims, by UID."""
-        self._classes_of: dict[Key, set[PodClass]] = {}
+        self._classes_of: dict[Key, WeakSet[PodClass]] = {}
         """Classes whose pods mount a claim."""
         self._nodes_version = 0
         self._promises_version = 0
@@ -168,7 +169,7 @@ class VolumeBinding(Plugin[Needs]):
         if not keys:
             return None
         for key in keys:
-            self._classes_of.setdefault(key, set()).add(info.cls)
+            self._classes_of.setdefault(key, WeakSet()).add(info.cls)
         view = self._view()
         bound: list[PersistentVolume] = []
         waiting: list[Claim] = []

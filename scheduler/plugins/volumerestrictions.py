@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class VolumeRestrictions(Plugin[Mounts]):
         super().__init__(config, handle)
         self._disks: dict[str, dict[Row, list[Disk]]] = {}
         self._users: Counter[Key] = Counter()
-        self._classes_of: dict[Key, set[PodClass]] = {}
+        self._classes_of: dict[Key, WeakSet[PodClass]] = {}
 
     def on_object(self, event: ObjectEvent) -> None:
         """Specs depend on the claims' access modes."""
@@ -94,7 +95,7 @@ class VolumeRestrictions(Plugin[Mounts]):
         """None for pods with neither."""
         claims = self.handle.objects(CLAIMS)
         for key in claim_keys(info.pod):
-            self._classes_of.setdefault(key, set()).add(info.cls)
+            self._classes_of.setdefault(key, WeakSet()).add(info.cls)
         exclusive = tuple(
             key
             for key in claim_keys(info.pod)

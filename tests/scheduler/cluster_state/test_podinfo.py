@@ -52,3 +52,19 @@ def test_members_of_one_workload_share_a_class() -> None:
 def test_what_can_matter_to_placement_makes_another_class(different: Pod) -> None:
     classes = PodClasses()
     assert classes.info(pod("p", {"cpu": "1"}, labels={"app": "web"})).cls is not classes.info(different).cls
+
+
+def test_a_class_goes_with_its_last_pod() -> None:
+    classes = PodClasses(recent=4)
+    kept = classes.info(pod("kept", {"cpu": "1"}))
+    for number in range(20):
+        classes.info(pod("p", {"cpu": "1"}, labels={"job": str(number)}))
+    assert len(classes) == 5
+    assert classes.info(pod("sibling", {"cpu": "1"})).cls is kept.cls
+
+
+def test_placed_pods_share_a_class_with_their_pending_siblings() -> None:
+    classes = PodClasses()
+    placed = [classes.info(pod(name, {"cpu": "1"}, nodeName=name), placed=True).cls for name in ("a", "b")]
+    assert {*placed} == {classes.info(pod("c", {"cpu": "1"})).cls}
+    assert classes.info(pod("d", {"cpu": "1"}, nodeName="d")).cls not in placed
