@@ -22,6 +22,8 @@ Hint: TypeAlias = Callable[[str, PodInfo, ObjectEvent], bool]
 """(plugin, pod, event): whether the event may place a pod that the plugin rejected."""
 
 MAX_EVENTS = 1024
+SWEEP_AT = 256
+"""Length of a heap from which stale entries are looked for."""
 
 
 class QueueState(StrEnum):
@@ -85,7 +87,10 @@ class PodQueue:
     """Unschedulable pods by the plugin that rejected them."""
     _tickets: Iterator[int] = field(default_factory=lambda: count(1))
     _events: deque[ObjectEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    """Those that came during an attempt that is not over."""
     _event_count: int = 0
+    _flying: dict[str, int] = field(default_factory=dict)
+    """Pods in flight in the order of their starts, each with the number of events before."""
     starts: int = 0
     """Attempts that have begun."""
 
@@ -134,6 +139,7 @@ class PodQueue:
         queued = self._pods.pop(uid, None)
         if queued is not None:
             self._unpark(queued)
+            self._land(uid)
             queued.ticket = 0
         return queued
 
@@ -164,7 +170,9 @@ class PodQueue:
         self._unpark(queued)
         queued.rejected_by, queued.reason = rejected_by, reason
         queued.retry_at = now + self.backoff.seconds(queued.attempts)
-        if not rejected_by or self._missed_event(queued):
+        again = not rejected_by or self._missed_event(queued)
+        self._land(info.uid)
+        if again:
             self._back_off(queued)
             return
         self._park(queued, QueueState.UNSCHEDULABLE, now)
@@ -175,7 +183,8 @@ class PodQueue:
         if not concerned:
             return
         self._event_count += 1
-        self._events.append(event)
+        if self._flying:
+            self._events.append(event)
         for plugin in concerned:
             for uid in list(self._parked.get(plugin, ())):
                 queued = self._pods[uid]
@@ -218,8 +227,16 @@ class PodQueue:
         queued.started = self.starts
         queued.state = QueueState.IN_FLIGHT
         queued.attempts += 1
-        queued.events_seen = self._event_count
+        queued.events_seen = self._flying[queued.info.uid] = self._event_count
         return queued
+
+    def _land(self, uid: str) -> None:
+        """The pod's attempt is over: let go of the events that came before all others' began."""
+        if self._flying.pop(uid, None) is None:
+            return
+        oldest = next(iter(self._flying.values()), self._event_count)
+        while len(self._events) > self._event_count - oldest:
+            self._events.popleft()
 
     def _admit(self, queued: QueuedPod, now: float) -> None:
         self._unpark(queued)
@@ -232,6 +249,7 @@ class PodQueue:
         queued.ticket = next(self._tickets)
         key = self.sort_key(queued.info, queued.queued_at)
         heapq.heappush(self._active, (*key, queued.ticket, queued.info.uid))
+        self._sweep(self._active, QueueState.ACTIVE)
 
     def _wake(self, queued: QueuedPod, now: float) -> None:
         if queued.retry_at <= now:
@@ -243,6 +261,17 @@ class PodQueue:
         self._unpark(queued)
         queued.state, queued.ticket = QueueState.BACKOFF, next(self._tickets)
         heapq.heappush(self._waiting, (queued.retry_at, queued.ticket, queued.info.uid))
+        self._sweep(self._waiting, QueueState.BACKOFF)
+
+    def _sweep(self, heap: list[Any], state: QueueState) -> None:
+        """Take stale entries out of a heap that is mostly such: a process that does not lead pops none."""
+        if len(heap) > 2 * len(self._pods) + SWEEP_AT:
+            heap[:] = [entry for entry in heap if self._is_current(entry[-2], entry[-1], state)]
+            heapq.heapify(heap)
+
+    def _is_current(self, ticket: int, uid: str, state: QueueState) -> bool:
+        queued = self._pods.get(uid)
+        return queued is not None and queued.ticket == ticket and queued.state is state
 
     def _park(self, queued: QueuedPod, state: QueueState, now: float) -> None:
         queued.state, queued.parked_at = state, now

@@ -8,7 +8,7 @@ import pytest
 from cluster.resources import NODES, Key
 from scheduler.cluster_state.podinfo import PodClasses, PodInfo
 from scheduler.framework import Action, ObjectEvent, Reason
-from scheduler.podqueue import PodQueue, QueueBackoff, QueueState
+from scheduler.podqueue import SWEEP_AT, PodQueue, QueueBackoff, QueueState
 from tests.schedobjects import pod
 
 CLASSES = PodClasses()
@@ -187,3 +187,29 @@ def test_what_no_event_speaks_for_is_tried_again_in_the_end() -> None:
     assert popped(made, 299.0) == []
     made.flush_parked(300.0)
     assert popped(made, 300.0) == ["a"]
+
+
+def test_events_are_kept_only_for_attempts_that_are_not_over() -> None:
+    made = queue()
+    made.on_event(NODE_ADDED, 0.0)
+    assert len(made._events) == 0
+    for name in ("a", "b"):
+        made.add(info(name), 0.0)
+        made.pop(0.0)
+        made.on_event(NODE_ADDED, 0.0)
+    assert len(made._events) == 2
+    made.remove("uid-a")
+    assert len(made._events) == 1
+    reject(made, "b", 0.0, "Fit")
+    assert len(made._events) == 0
+    assert made.counts()["backoff"] == 1
+
+
+def test_pods_that_come_and_go_untried_leave_nothing_behind() -> None:
+    made = queue()
+    made.add(info("stays"), 0.0)
+    for number in range(4 * SWEEP_AT):
+        made.add(info(f"p{number}"), 1.0)
+        made.remove(f"uid-p{number}")
+    assert len(made._active) <= SWEEP_AT + 4
+    assert popped(made, 2.0) == ["stays"]
