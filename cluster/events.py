@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 NOTE_BYTES = 1024
 """The API server refuses a longer note."""
+SWEEP_AT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +84,30 @@ class EventSeries:
     """Events sent lately: series by event, and a token bucket by object."""
 
     series: OrderedDict[Event, Series] = field(default_factory=OrderedDict)
+    """The one continued last is the last."""
     buckets: OrderedDict[ObjectReference, TokenBucket] = field(default_factory=OrderedDict)
+    sweep_at: int = SWEEP_AT
+    """Number of buckets from which full ones are looked for."""
 
 
 def correlate(memory: EventSeries, event: Event, settings: RecorderSettings, now_seconds: float) -> Series | None:
     """The running series that this event continues, or None when it has none; forgets old ones."""
-    known = memory.series.get(event)
-    if known is None or now_seconds - known.updated_seconds > settings.series_seconds:
-        return None
-    return known
+    while memory.series:
+        oldest = next(iter(memory.series.values()))
+        if now_seconds - oldest.updated_seconds <= settings.series_seconds:
+            break
+        memory.series.popitem(last=False)
+    return memory.series.get(event)
 
 
 def admitted(memory: EventSeries, event: Event, settings: RecorderSettings, now_seconds: float) -> bool:
     """Return whether the object's rate limit lets one more distinct event through."""
     bucket = memory.buckets.get(event.regarding)
     if bucket is None:
+        if len(memory.buckets) >= memory.sweep_at:
+            spent = ((key, each) for key, each in memory.buckets.items() if not each.full(now_seconds))
+            memory.buckets = OrderedDict(spent)
+            memory.sweep_at = max(SWEEP_AT, 2 * len(memory.buckets))
         bucket = TokenBucket(1.0 / settings.seconds_per_event, settings.burst_per_object)
         memory.buckets[event.regarding] = bucket
     memory.buckets.move_to_end(event.regarding)

@@ -56,6 +56,12 @@ class TokenBucket:
             self._tokens -= 1
             return True
 
+    def full(self, now_seconds: float) -> bool:
+        """Return whether the bucket is as good as a new one."""
+        with self._lock:
+            self._refill(now_seconds)
+            return self._tokens >= self._burst
+
     def _refill(self, now_seconds: float) -> None:
         if self._updated_seconds is not None:
             # A clock that steps back must not take tokens away.

@@ -6,7 +6,7 @@ import pytest
 
 from api.kube.meta import ObjectReference
 from cluster import EVENTS, Event, EventRecorder, RecorderSettings
-from cluster.events import NOTE_BYTES, EventSeries, Series, admitted, correlate, cut, remember
+from cluster.events import NOTE_BYTES, SWEEP_AT, EventSeries, Series, admitted, correlate, cut, remember
 from cluster.resources import Key
 from cluster.twin import Fault, FaultType, Twin
 from tests.cluster.conftest import Site
@@ -44,6 +44,18 @@ def test_memory_is_bounded() -> None:
         remember(memory, about(str(number)), Series(Key("d", "e"), 1, 0.0), SETTINGS)
     assert len(memory.series) == len(memory.buckets) == SETTINGS.remembered
     assert about("19") in memory.series
+
+
+def test_what_is_over_is_forgotten() -> None:
+    memory = EventSeries()
+    settings = replace(SETTINGS, remembered=10_000)
+    for number in range(1000):
+        now = 60.0 * number
+        assert correlate(memory, about(str(number)), settings, now) is None
+        assert admitted(memory, about(str(number)), settings, now)
+        remember(memory, about(str(number)), Series(Key("d", "e"), 1, now), settings)
+    assert len(memory.series) == 7
+    assert len(memory.buckets) <= SWEEP_AT
 
 
 @pytest.mark.parametrize(
