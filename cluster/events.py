@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from random import Random
 
+import msgspec
+
 from api.kube.meta import ObjectReference
 from cluster import errors
 from cluster.client import Client
@@ -97,20 +99,21 @@ def correlate(memory: EventSeries, event: Event, settings: RecorderSettings, now
         if now_seconds - oldest.updated_seconds <= settings.series_seconds:
             break
         memory.series.popitem(last=False)
-    return memory.series.get(event)
+    return memory.series.get(_alike(event))
 
 
 def admitted(memory: EventSeries, event: Event, settings: RecorderSettings, now_seconds: float) -> bool:
     """Return whether the object's rate limit lets one more distinct event through."""
-    bucket = memory.buckets.get(event.regarding)
+    regarding = _alike(event).regarding
+    bucket = memory.buckets.get(regarding)
     if bucket is None:
         if len(memory.buckets) >= memory.sweep_at:
             spent = ((key, each) for key, each in memory.buckets.items() if not each.full(now_seconds))
             memory.buckets = OrderedDict(spent)
             memory.sweep_at = max(SWEEP_AT, 2 * len(memory.buckets))
         bucket = TokenBucket(1.0 / settings.seconds_per_event, settings.burst_per_object)
-        memory.buckets[event.regarding] = bucket
-    memory.buckets.move_to_end(event.regarding)
+        memory.buckets[regarding] = bucket
+    memory.buckets.move_to_end(regarding)
     while len(memory.buckets) > settings.remembered:
         memory.buckets.popitem(last=False)
     return bucket.try_take(now_seconds)
@@ -118,10 +121,17 @@ def admitted(memory: EventSeries, event: Event, settings: RecorderSettings, now_
 
 def remember(memory: EventSeries, event: Event, series: Series, settings: RecorderSettings) -> None:
     """Note that `series` is where this event goes on."""
-    memory.series[event] = series
-    memory.series.move_to_end(event)
+    kind = _alike(event)
+    memory.series[kind] = series
+    memory.series.move_to_end(kind)
     while len(memory.series) > settings.remembered:
         memory.series.popitem(last=False)
+
+
+def _alike(event: Event) -> Event:
+    """Return the event without what changes of an object whenever it is written."""
+    related = event.related and msgspec.structs.replace(event.related, resource_version="")
+    return replace(event, regarding=msgspec.structs.replace(event.regarding, resource_version=""), related=related)
 
 
 class EventRecorder:

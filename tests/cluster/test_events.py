@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from api.kube.meta import ObjectReference
 from cluster import EVENTS, Event, EventRecorder, RecorderSettings
@@ -35,6 +36,14 @@ def test_a_chatty_object_is_held_back_and_others_are_not() -> None:
     assert verdicts == [True, True, True, False, False]
     assert admitted(memory, about("b"), SETTINGS, 0.0)
     assert admitted(memory, about("a"), SETTINGS, SETTINGS.seconds_per_event)
+
+
+def test_an_object_that_was_written_since_is_still_the_same_object() -> None:
+    memory = EventSeries()
+    events = [replace(about("a"), regarding=structs.replace(about("a").regarding, resource_version=v)) for v in "12345"]
+    assert [admitted(memory, event, SETTINGS, 0.0) for event in events] == [True, True, True, False, False]
+    remember(memory, events[0], Series(Key("d", "e"), 1, 0.0), SETTINGS)
+    assert correlate(memory, events[1], SETTINGS, 0.0) is not None
 
 
 def test_memory_is_bounded() -> None:
