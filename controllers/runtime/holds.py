@@ -63,6 +63,7 @@ class Holds:
             self._holds.pop(target, None)
             return
         self._holds[target] = _Hold(version=version, seen_by_seconds=now_seconds + UNSEEN_SECONDS)
+        self._sweep(now_seconds)
 
     def failed(self, target: Target, now_seconds: float) -> float:
         """Note a write that failed; returns the seconds to wait."""
@@ -70,15 +71,19 @@ class Holds:
         delay = self._backoff.delay_seconds(hold.failures, self._random)
         hold.in_flight, hold.failures = False, hold.failures + 1
         hold.not_before_seconds = now_seconds + delay
-        if len(self._holds) >= self._sweep_at:
-            # Objects that were never made, and targets that are no longer asked for, have no other end.
-            self._holds = {
-                key: each
-                for key, each in self._holds.items()
-                if each.in_flight or max(each.not_before_seconds, each.seen_by_seconds) + UNSEEN_SECONDS > now_seconds
-            }
-            self._sweep_at = max(SWEEP_AT, 2 * len(self._holds))
+        self._sweep(now_seconds)
         return delay
+
+    def _sweep(self, now_seconds: float) -> None:
+        """Let go of old holds: objects that are gone, and targets that are no longer asked for, have no other end."""
+        if len(self._holds) < self._sweep_at:
+            return
+        self._holds = {
+            key: each
+            for key, each in self._holds.items()
+            if each.in_flight or max(each.not_before_seconds, each.seen_by_seconds) + UNSEEN_SECONDS > now_seconds
+        }
+        self._sweep_at = max(SWEEP_AT, 2 * len(self._holds))
 
     def dropped(self, target: Target) -> None:
         """Note a write that was never sent."""

@@ -210,7 +210,11 @@ class Loop:
         elif self._was_leading and not leads:
             log.warning("not leading any more")
         self._was_leading = leads
-        if not leads or self._outages.away:
+        if not leads:
+            # With the lead comes a full plan; until then changes would only pile up.
+            self._copy.forget_changes()
+            return
+        if self._outages.away:
             return
         self._budget = min(
             float(self.settings.burst),

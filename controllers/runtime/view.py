@@ -181,6 +181,11 @@ class ClusterCopy:
                 self._frozen[name] = MappingProxyType(dict(objects))
         return MappingProxyType(dict(self._frozen))
 
+    def forget_changes(self) -> None:
+        """Forget what each controller has not planned; its next plan has to be a full one."""
+        for name in self.changed:
+            self.changed[name] = {}
+
     def view(self, controller: str, *, full: bool, heard_since_seconds: float = NEVER) -> View:
         """Return the view for a plan; what it calls changed is forgotten here."""
         changed = {name: frozenset(keys) for name, keys in self.changed[controller].items()}

@@ -3,7 +3,7 @@
 from random import Random
 
 from cluster import Backoff, Key
-from controllers.runtime.holds import UNSEEN_SECONDS, Holds
+from controllers.runtime.holds import SWEEP_AT, UNSEEN_SECONDS, Holds
 from controllers.runtime.writes import Target
 
 NODE = Target("nodes", Key("", "a"))
@@ -56,3 +56,10 @@ def test_a_new_leader_forgets_all_but_what_is_under_way() -> None:
     it.clear()
     assert not it.held(NODE, lambda _: "5", 0.0)
     assert it.held(other, lambda _: "5", 0.0)
+
+
+def test_results_of_objects_that_are_gone_are_let_go() -> None:
+    it = holds()
+    for number in range(4 * SWEEP_AT):
+        it.done(Target("pods", Key("d", str(number))), "9", float(number))
+    assert len(it) <= SWEEP_AT

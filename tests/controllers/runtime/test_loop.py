@@ -131,3 +131,10 @@ def test_a_plan_that_raises_neither_ends_the_loop_nor_stops_the_others(twin: Twi
         wait_for(lambda: label(twin, "a") == "4")
     assert calls
     assert 'koord_manager_plan_failures_total{controller="broken"}' in metrics(loop)
+
+
+def test_a_manager_that_does_not_lead_keeps_no_changes(twin: Twin) -> None:
+    with running(twin, {"sizes": built(Sizes)}, leading=lambda: False) as loop:
+        twin.load(NODES, [a_node("a")])
+        wait_for(lambda: loop.look(5.0)["nodes"])  # type: ignore[index]
+        wait_for(lambda: not any(loop._copy.changed["sizes"].values()))
