@@ -107,6 +107,8 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     name = identity()
     metrics = Metrics()
     loop_settings = settings.loop
+    elector = chosen.cluster.elector(lease, name, TIMES, metrics.requested) if leader_elect else None
+    leading = (lambda: elector.leading) if elector else (lambda: True)
     # Reads and writes have budgets of their own: a list of a large kind must not wait behind a thousand patches.
     reader = chosen.cluster.client(observe=metrics.requested)
     writer = chosen.cluster.client(
@@ -118,10 +120,10 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
             user_agent=PROGRAM,
         ),
         metrics.requested,
+        may_write=leading,
     )
-    recorder = EventRecorder(chosen.cluster.client(observe=metrics.requested), RecorderSettings(PROGRAM, name))
-    elector = chosen.cluster.elector(lease, name, TIMES, metrics.requested) if leader_elect else None
-    leading = (lambda: elector.leading) if elector else (lambda: True)
+    told = chosen.cluster.client(observe=metrics.requested, may_write=leading)
+    recorder = EventRecorder(told, RecorderSettings(PROGRAM, name))
     loop = Loop(
         reader,
         writer,

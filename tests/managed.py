@@ -1,11 +1,29 @@
 """Views, plans and a running manager for the tests of the controllers."""
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cluster import Client, ClientSettings, DeltaType, Key, Resource, StoreDelta
+import click
+import pytest
+from click.testing import CliRunner
+
+from api.kube.meta import ObjectReference
+from cluster import (
+    NODES,
+    Client,
+    ClientSettings,
+    DeltaType,
+    Event,
+    EventRecorder,
+    Key,
+    Resource,
+    StoreDelta,
+    Withheld,
+    merge_patch,
+)
 from cluster.twin import Twin
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.loop import Loop, copy_for
@@ -75,3 +93,29 @@ def running_on(
         loop.stop()
         thread.join(10)
         assert not thread.is_alive()
+
+
+def check_fenced(monkeypatch: pytest.MonkeyPatch, main: click.Group, twin: Twin, *options: str) -> None:
+    """Check that a program which waits for its lease reads, and sends neither writes nor Events."""
+    twin.load(NODES, [{"metadata": {"name": "fenced"}}])
+
+    def instead(
+        _loop: Any, recorder: EventRecorder, _elector: Any, *, servers: Any, clients: Sequence[Client], hints: Any
+    ) -> None:
+        for server in servers:
+            server.stop()
+        reader, writer = clients
+        key, change = Key("", "fenced"), merge_patch({"metadata": {"labels": {"a": "b"}}})
+        assert "labels" not in reader.get(NODES, key)["metadata"]
+        with pytest.raises(Withheld):
+            writer.patch(NODES, key, change)
+        recorder.start()
+        recorder.record(Event(ObjectReference(kind="Node", name="fenced"), "Tried", "a write", "Trying"))
+        recorder.stop()
+        assert (recorder.counters.created, recorder.counters.dropped) == (0, 1)
+
+    module = sys.modules[main.callback.__module__] if main.callback else None
+    monkeypatch.setattr(module, "run_until_signal", instead)
+    words = ["--server", twin.url, *options, "run", "--address", "127.0.0.1", "--port", "0"]
+    result = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output

@@ -91,6 +91,8 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
     cluster, scheduler = chosen
     configuration, profiles = _configuration(cluster)
     metrics = Metrics("koord_descheduler")
+    elector = cluster.elector(lease, identity(), TIMES, metrics.requested) if leader_elect else None
+    leading = (lambda: elector.leading) if elector else (lambda: True)
     reader = cluster.client(observe=metrics.requested)
     writer = cluster.client(
         ClientSettings(
@@ -101,9 +103,10 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
             user_agent=PROGRAM,
         ),
         metrics.requested,
+        may_write=leading,
     )
-    recorder = EventRecorder(cluster.client(observe=metrics.requested), RecorderSettings(PROGRAM, identity()))
-    elector = cluster.elector(lease, identity(), TIMES, metrics.requested) if leader_elect else None
+    told = cluster.client(observe=metrics.requested, may_write=leading)
+    recorder = EventRecorder(told, RecorderSettings(PROGRAM, identity()))
     loop = Loop(
         reader,
         writer,
@@ -112,7 +115,7 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
         LOOP,
         recorder=recorder,
         metrics=metrics,
-        leading=(lambda: elector.leading) if elector else None,
+        leading=leading,
         ask=_scheduler(scheduler).ask,
     )
     try:

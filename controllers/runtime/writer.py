@@ -15,6 +15,7 @@ from cluster import (
     Forbidden,
     Invalid,
     NotFound,
+    Withheld,
     evict,
     merge_patch,
     strategic_patch,
@@ -108,6 +109,8 @@ class Writer:
             result, error = Result.CONFLICT, str(failure)
         except NotFound as failure:
             result, error = Result.GONE, str(failure)
+        except Withheld:
+            result = Result.DROPPED
         except UnplacedError as failure:
             result, error = Result.UNPLACED, str(failure)
         except ClusterError as failure:

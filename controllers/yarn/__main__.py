@@ -76,6 +76,8 @@ def run(chosen: Chosen, address: str, port: int, leader_elect: bool, lease: str)
     settings = _settings(chosen)
     metrics = Metrics(PREFIX)
     board = Board()
+    elector = chosen.elector(lease, identity(), TIMES, metrics.requested) if leader_elect else None
+    leading: Callable[[], bool] = (lambda: elector.leading) if elector else (lambda: True)
     reader = chosen.client(observe=metrics.requested)
     writer = chosen.client(
         ClientSettings(
@@ -86,10 +88,10 @@ def run(chosen: Chosen, address: str, port: int, leader_elect: bool, lease: str)
             user_agent=PROGRAM,
         ),
         metrics.requested,
+        may_write=leading,
     )
-    recorder = EventRecorder(chosen.client(observe=metrics.requested), RecorderSettings(PROGRAM, identity()))
-    elector = chosen.elector(lease, identity(), TIMES, metrics.requested) if leader_elect else None
-    leading: Callable[[], bool] = (lambda: elector.leading) if elector else (lambda: True)
+    told = chosen.client(observe=metrics.requested, may_write=leading)
+    recorder = EventRecorder(told, RecorderSettings(PROGRAM, identity()))
     loop = Loop(
         reader,
         writer,

@@ -23,6 +23,7 @@ from controllers.__main__ import main, plural
 from controllers.kinds import CONFIG_MAP, NODE_METRIC, NODE_SLO
 from tests.capacity import a_node, a_report, to_load
 from tests.controllers.plans.test_overcommit import config
+from tests.managed import check_fenced
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -172,3 +173,11 @@ def test_of_two_managers_one_leads_and_the_other_takes_over_after_a_kill(twin: T
     assert sorted(modified) == ["n1", "n2", "n3"], "each node was written once, by the leader"
     created = [each.record.key.name for each in twin.history(NODE_SLO)]
     assert sorted(created) == ["n1", "n2", "n3"]
+
+
+def test_a_manager_that_does_not_lead_sends_neither_writes_nor_events(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "m.toml"
+    config.write_text("[page]\nport = 0\n")
+    check_fenced(monkeypatch, main, twin, "--config", str(config))

@@ -17,6 +17,7 @@ from cluster.twin import Twin
 from controllers.descheduler.__main__ import main
 from controllers.descheduler.kinds import MIGRATION, NODE_METRIC, RESERVATION
 from tests.descheduling import a_node, pod_document
+from tests.managed import check_fenced
 
 CONFIG = """
 profiles:
@@ -149,3 +150,9 @@ def test_the_answer_is_json_that_the_scheduler_reads(twin: Twin, tmp_path: Path)
     finally:
         scheduler.stop()
     assert json.loads(scheduler.asked[0])["schema"] == "koord.placement/v1"
+
+
+def test_a_descheduler_that_does_not_lead_sends_neither_writes_nor_events(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_fenced(monkeypatch, main, twin)

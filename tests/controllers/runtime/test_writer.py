@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cluster import CONFIG_MAPS, NODES, POD_DISRUPTION_BUDGETS, PODS, Key, merge_patch
-from cluster.twin import Twin, TwinSettings
+from cluster import CONFIG_MAPS, NODES, POD_DISRUPTION_BUDGETS, PODS, Client, Key, merge_patch
+from cluster.twin import UNLIMITED, Twin, TwinSettings
 from controllers.kinds import NODE, POD
 from controllers.runtime.writer import Answer, Result, Writer
 from controllers.runtime.writes import Write, create, delete, evict, patch
@@ -104,3 +104,16 @@ def test_nothing_is_sent_without_the_lead(twin: Twin) -> None:
     answer = carried_out(twin, [patch(NODE, node, {"metadata": {"labels": {"a": "b"}}}, "one")], allowed=False)
     assert (answer.result, answer.done) == (Result.DROPPED, 0)
     assert "a" not in twin.objects(NODES)[Key("", "n")]["metadata"].get("labels", {})
+
+
+def test_a_write_that_waited_until_the_lead_was_gone_is_dropped(twin: Twin) -> None:
+    twin.load(NODES, [{"metadata": {"name": "n"}}])
+    answers: list[Answer] = []
+    with twin.client() as client:
+        label = patch(NODE, client.get(NODE, Key("", "n")), {"metadata": {"labels": {"a": "b"}}}, "one")
+    with Client(twin.endpoint(), UNLIMITED, may_write=lambda: False) as client:
+        writer = Writer(client, 1, answers.append, lambda: True)
+        writer.submit("it", [label])
+        wait_for(lambda: answers)
+        writer.stop()
+    assert (answers[0].result, answers[0].done) == (Result.DROPPED, 0)

@@ -26,7 +26,7 @@ from controllers.yarn.settings import ClusterSettings, CopilotSettings, SharingS
 from tests.capacity import a_node, a_pod, a_report, to_load
 from tests.controllers.yarn.hadoop import Yarn, served
 from tests.controllers.yarn.test_offering import CPU, MEMORY, manager
-from tests.managed import CONFIG, built, running
+from tests.managed import CONFIG, built, check_fenced, running
 from tests.waiting import wait_for
 
 ID = "n1:45454"
@@ -205,3 +205,9 @@ def test_settings_that_cannot_be_used_are_refused(
     result = invoke(twin, yarn, tmp_path, "plan", text=text)
     assert result.exit_code == 2
     assert problem in result.output
+
+
+def test_a_copilot_that_does_not_lead_sends_neither_writes_nor_events(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_fenced(monkeypatch, main, twin)
