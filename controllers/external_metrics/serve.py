@@ -7,7 +7,6 @@ metrics.stop()
 """
 
 import logging
-import math
 import socket
 import ssl
 import threading
@@ -124,12 +123,11 @@ class ExternalMetrics:
             space, _, name = rest.partition("/")
             if space != namespace or row >= len(observed.heard_seconds):
                 continue
-            now, this, following = math.nan, math.nan, math.nan
             found = observed.ahead(path)
-            if found is not None:
-                now, this, following = found.now_cores, found.this_hour_cores, found.next_hour_cores
-            heard = float(observed.heard_seconds[row])
-            yield Series(space, kind, name, heard, observed.hour, now, this, following)
+            if found is None:
+                continue
+            now, this, following, hour = found.now_cores, found.this_hour_cores, found.next_hour_cores, found.hour
+            yield Series(space, kind, name, float(observed.heard_seconds[row]), hour, now, this, following)
 
     def follow(self) -> None:
         """Take up how the API server shows itself. Raises ClusterError, FrontProxyError."""

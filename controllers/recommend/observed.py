@@ -7,7 +7,7 @@ pods of one container. Of each workload the sum over its pods makes one series, 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -61,6 +61,19 @@ class Ahead:
     now_cores: float
     this_hour_cores: float = math.nan
     next_hour_cores: float = math.nan
+    hour: int = -1
+    """Hour under way, since the epoch."""
+
+
+class Outlook(NamedTuple):
+    """What changes with the hour; replaced as a whole, so that other threads never read parts of two hours."""
+
+    hour: int
+    """Under way, since the epoch; -1 before the first report."""
+    total_cores: Values
+    """Sum over the pods of each workload, of the last reports."""
+    peaks: Mapping[int, tuple[float, float]]
+    """Forecast peaks of this hour and the next by workload's row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +99,36 @@ class ObservedUsage:
         self.forecaster = SeasonalForecaster(0, QUANTILE)
         self.hours: Values = np.zeros(0)
         """Hours learned of each workload."""
-        self.total_cores: Values = np.zeros(0)
-        """Sum over the pods of each workload, of the last reports."""
+        self.outlook = Outlook(-1, np.zeros(0), {})
         self.heard_seconds: Values = np.zeros(0)
         self.throttled: Values = np.zeros(0)
         """Mean of the seconds a second that one pod loses to its own quota; NaN where no report told of it."""
         self.refused = 0
         """Workloads for which there was no room."""
-        self.hour = -1
-        """Hour under way, since the epoch."""
         self.aggregates: dict[int, dict[str, int]] = {}
         """Row in the usage by container, by workload's row."""
         self.pods: dict[int, set[Key]] = {}
         """Pods by workload's row."""
-        self.said: Mapping[int, tuple[float, float]] = {}
-        """Forecast peaks of this hour and the next by workload's row."""
         self.specs: dict[Key, Pod] = {}
+
+    @property
+    def hour(self) -> int:
+        """Hour under way, since the epoch."""
+        return self.outlook.hour
+
+    @property
+    def total_cores(self) -> Values:
+        """Sum over the pods of each workload, of the last reports."""
+        return self.outlook.total_cores
 
     def ahead(self, workload: str) -> Ahead | None:
         """Return the sums of a workload; None for one that is not known. Safe from any thread."""
+        hour, totals, peaks = self.outlook
         row = self.rows.get(workload)
-        if row is None or row >= len(self.total_cores):
+        if row is None or row >= len(totals):
             return None
-        said = self.said.get(row)
-        now = float(self.total_cores[row])
-        return Ahead(now) if said is None else Ahead(now, *said)
+        this, following = peaks.get(row, (math.nan, math.nan))
+        return Ahead(float(totals[row]), this, following, hour)
 
     def replicas(self, workload: str) -> list[Pod]:
         """Return the pods of a workload that were reported and exist."""
@@ -253,8 +271,9 @@ class WorkloadUsage(Projection[ObservedUsage]):
         found = self._found
         if hour <= found.hour:
             return
-        ended, found.hour = found.hour, hour
+        ended = found.hour
         if ended < 0 or not len(self._peaks):
+            found.outlook = found.outlook._replace(hour=hour)
             return
         rows = np.arange(len(self._peaks))
         found.forecaster.step(rows, self._peaks, ended)
@@ -262,18 +281,19 @@ class WorkloadUsage(Projection[ObservedUsage]):
         self._peaks[:] = np.nan
         self._forget(time)
         # Differences add up rounding errors, and what silent nodes said is old.
-        found.total_cores[:] = 0.0
+        totals = np.zeros(len(self._peaks))
         for placed in self._placed.values():
             if time - placed.time > SILENT_SECONDS:
                 placed.cores = 0.0
-            found.total_cores[placed.row] += placed.cores
+            totals[placed.row] += placed.cores
         known = np.array(sorted(row for row in found.rows.values() if found.hours[row] >= MIN_HOURS), np.intp)
         now, later = (found.forecaster.forecast(known, hour + each, 1 + each).bound for each in (0, 1))
-        found.said = {
+        peaks = {
             row: (float(one), float(two))
             for row, one, two in zip(known.tolist(), now, later, strict=True)
             if math.isfinite(one) and math.isfinite(two)
         }
+        found.outlook = Outlook(hour, totals, peaks)
 
     def _forget(self, time: float) -> None:
         found = self._found
@@ -320,7 +340,8 @@ class WorkloadUsage(Projection[ObservedUsage]):
         found.forecaster.resize(size)
         self._peaks = np.append(self._peaks, np.full(missing, np.nan))
         found.throttled = np.append(found.throttled, np.full(missing, np.nan))
-        for name in ("hours", "total_cores", "heard_seconds"):
+        found.outlook = found.outlook._replace(total_cores=np.append(found.total_cores, np.zeros(missing)))
+        for name in ("hours", "heard_seconds"):
             setattr(found, name, np.append(getattr(found, name), np.zeros(missing)))
 
     def _aggregate(self, row: int, container: str) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controllers.forecast.seasonal import Forecast
 from controllers.kinds import NODE_METRIC, POD
 from controllers.recommend import observed as module
 from controllers.recommend.observed import MIN_HOURS, ObservedUsage, WorkloadUsage, shares
@@ -71,6 +72,26 @@ def test_the_peak_of_every_morning_is_forecast_an_hour_before_it() -> None:
     assert ahead.now_cores == pytest.approx(1)
     assert ahead.this_hour_cores < 4
     assert ahead.next_hour_cores == pytest.approx(8, rel=0.3)
+
+
+def test_other_threads_read_one_hour_or_the_next_while_it_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, found = learning(pod("web-1", container("app", "1")))
+    end = live(table, 3)
+    before, seen = found.ahead(WEB), []
+    forecast = found.forecaster.forecast
+
+    def looked_at(*arguments: Any) -> Forecast:
+        seen.append(found.ahead(WEB))
+        return forecast(*arguments)
+
+    monkeypatch.setattr(found.forecaster, "forecast", looked_at)
+    table.apply(NODE_METRIC, told(end + 3600, {"web-1": ("2", "1G")}))
+    assert before is not None
+    assert math.isfinite(before.this_hour_cores)
+    assert seen == [before, before]
+    after = found.ahead(WEB)
+    assert after is not None
+    assert after.hour == before.hour + 1
 
 
 def test_a_young_workload_has_no_forecast() -> None:
