@@ -178,8 +178,7 @@ class WorkloadUsage(Projection[ObservedUsage]):
         for change in changes:
             if change.new is None:
                 self._last.pop(change.key.name, None)
-                for key in self._on_node.pop(change.key.name, set()):
-                    self._remove(key)
+                self._leave(change.key.name, self._on_node.pop(change.key.name, set()))
             else:
                 self._report(change.key.name, change.new, samples)
         self._add(samples)
@@ -198,11 +197,15 @@ class WorkloadUsage(Projection[ObservedUsage]):
             key = Key(each.namespace, each.name)
             if self._pod(node, key, each, time, samples):
                 here.add(key)
-        for key in self._on_node.get(node, set()) - here:
+        self._leave(node, self._on_node.get(node, set()) - here)
+        self._on_node[node] = here
+
+    def _leave(self, node: str, keys: set[Key]) -> None:
+        """Forget pods that a node reports no more, but for those that another one reports."""
+        for key in keys:
             placed = self._placed.get(key)
             if placed is not None and placed.node == node:
                 self._remove(key)
-        self._on_node[node] = here
 
     def _pod(self, node: str, key: Key, each: PodUsage, time: float, samples: list[_Sample]) -> bool:
         stated = each.extensions or {}
@@ -247,7 +250,8 @@ class WorkloadUsage(Projection[ObservedUsage]):
         self._found.throttled[row] = (0.0 if math.isnan(before) else before * (1 - gain)) + gain * stated
 
     def _add(self, samples: list[_Sample]) -> None:
-        """Add the samples of several reports at once."""
+        """Add the samples of several reports at once, but for those of pods that a later report took away."""
+        samples = [each for each in samples if self._is_placed(each)]
         if not samples:
             return
         found = self._found
@@ -265,6 +269,10 @@ class WorkloadUsage(Projection[ObservedUsage]):
         found.demand.add_many(rows, np.array([each.cores + each.throttled for each in samples]), times)
         rows = np.unique(np.array([each.row for each in samples], np.intp))
         self._peaks[rows] = np.fmax(self._peaks[rows], found.total_cores[rows])
+
+    def _is_placed(self, sample: _Sample) -> bool:
+        placed = self._placed.get(sample.key)
+        return placed is not None and placed.row == sample.row
 
     def _turn(self, hour: int, time: float) -> None:
         """Learn the hour that ended, when a report is of a later one."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cluster import DeltaType, Key, StoreDelta
 from controllers.forecast.seasonal import Forecast
 from controllers.kinds import NODE_METRIC, POD
 from controllers.recommend import observed as module
@@ -166,6 +167,24 @@ def test_what_a_silent_node_said_counts_no_more_after_the_hour() -> None:
     assert found.ahead(WEB).now_cores == pytest.approx(6)  # type: ignore[union-attr]
     table.apply(NODE_METRIC, told(BEGIN + 3700, {"b": ("1", "1G")}, node="n2"))
     assert found.ahead(WEB).now_cores == pytest.approx(1)  # type: ignore[union-attr]
+
+
+def test_a_node_that_goes_right_after_its_report_costs_no_other_sample() -> None:
+    table, found = learning(pod("a", container("app")), pod("b", container("app"), nodeName="n2"))
+    other = told(BEGIN, {"b": ("1", "1G")}, node="n2", workload="Job/d/b")
+    removed = StoreDelta(DeltaType.DELETED, Key("", "n1"), None, None)
+    table.apply(NODE_METRIC, [*told(BEGIN, {"a": ("5", "1G")}), *other, removed])
+    assert found.usage.cpu_samples.tolist() == [1]
+    assert list(found.aggregates) == [found.rows["Job/d/b"]]
+
+
+def test_a_pod_that_came_back_elsewhere_stays_when_its_first_node_goes() -> None:
+    table, found = learning(pod("a", container("app")))
+    table.apply(NODE_METRIC, told(BEGIN, {"a": ("5", "1G")}))
+    placed(table, pod("a", container("app"), nodeName="n2"))
+    table.apply(NODE_METRIC, told(BEGIN, {"a": ("3", "1G")}, node="n2"))
+    table.apply(NODE_METRIC, [StoreDelta(DeltaType.DELETED, Key("", "n1"), None, None)])
+    assert found.ahead(WEB).now_cores == pytest.approx(3)  # type: ignore[union-attr]
 
 
 def test_a_pod_may_come_after_its_report() -> None:
