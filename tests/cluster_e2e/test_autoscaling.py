@@ -26,12 +26,14 @@ from cluster import (
     PODS,
     SERVICES,
     ApiError,
+    Binding,
     Client,
     ClientSettings,
     Document,
     Key,
     Query,
     Resource,
+    bind,
     connect,
     merge_patch,
 )
@@ -191,14 +193,16 @@ def read(client: Client, metric: str) -> dict[str, str]:
 
 
 def deployed(admin: Client) -> str:
-    """Create the workload; return the name of its only pod."""
+    """Create the workload; return the name of its only pod, on node n1."""
     labels = {"app": "web"}
     container = {"name": "app", "image": "none", "resources": {"requests": {"cpu": "1"}}}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
     admin.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
     found = wait_for(lambda: admin.list(PODS, Query(namespace="shop")).values)
-    return str(found[0]["metadata"]["name"])
+    name = str(found[0]["metadata"]["name"])
+    bind(admin, Binding(Key("shop", name), found[0]["metadata"]["uid"], "n1"))
+    return name
 
 
 def report(admin: Client, pod: str, time_seconds: float, cores: float) -> None:
@@ -257,15 +261,15 @@ class FastResizes(Resizes):
 def test_a_running_pod_is_resized_with_the_right_of_its_own(site: Site) -> None:
     admin = site.admin
     amounts = {"cpu": "8", "memory": "8Gi", "pods": "10"}
-    admin.create(NODES, {"metadata": {"name": "n1"}})
+    admin.create(NODES, {"metadata": {"name": "n2"}})
     room = {"status": {"capacity": amounts, "allocatable": amounts}}
-    admin.patch(NODES, Key("", "n1"), merge_patch(room), subresource="status")
+    admin.patch(NODES, Key("", "n2"), merge_patch(room), subresource="status")
     containers = [
         {"name": name, "image": "none", "resources": {"requests": {"cpu": cpu}}}
         for name, cpu in (("app", "2"), ("b", "1"))
     ]
     admin.create(
-        PODS, {"metadata": {"name": "db-0", "namespace": "shop"}, "spec": {"nodeName": "n1", "containers": containers}}
+        PODS, {"metadata": {"name": "db-0", "namespace": "shop"}, "spec": {"nodeName": "n2", "containers": containers}}
     )
     admin.patch(PODS, Key("shop", "db-0"), merge_patch({"status": {"phase": "Running"}}), subresource="status")
     admin.create(METRICS, {"metadata": {"name": "n2"}, "spec": {}})
