@@ -116,8 +116,13 @@ class ExternalMetrics:
         )
 
     def series(self, namespace: str) -> Iterator[Series]:
-        """Return what is known of the workloads of a namespace; reports go on coming in meanwhile."""
+        """Return what is known of the workloads of a namespace; reports go on coming in meanwhile.
+
+        Nothing until each node has had time to report: an autoscaler would take a part of the sum for all of it.
+        """
         observed = self._observed
+        if self._clock() < observed.whole_seconds:
+            return
         for path, row in list(observed.rows.items()):
             kind, _, rest = path.partition("/")
             space, _, name = rest.partition("/")

@@ -36,6 +36,8 @@ KEPT_SECONDS = 14 * 86_400.0
 """A workload that no report named for this long is forgotten."""
 SKEW_SECONDS = 300.0
 """A report from further ahead of the manager's time than this is not taken in."""
+REPORT_SECONDS = 60.0
+"""Time between two reports of a node that states none."""
 SILENT_SECONDS = 1800.0
 """What a node said longer ago than this counts no more in the sum of a workload."""
 THROTTLED_GAIN = 0.01
@@ -100,6 +102,8 @@ class ObservedUsage:
         self.hours: Values = np.zeros(0)
         """Hours learned of each workload."""
         self.outlook = Outlook(-1, np.zeros(0), {})
+        self.whole_seconds = math.inf
+        """Time from which the sums hold a report of each node: one interval after the first."""
         self.heard_seconds: Values = np.zeros(0)
         self.throttled: Values = np.zeros(0)
         """Mean of the seconds a second that one pod loses to its own quota; NaN where no report told of it."""
@@ -149,6 +153,8 @@ class WorkloadUsage(Projection[ObservedUsage]):
         self._on_node: dict[str, set[Key]] = {}
         self._last: dict[str, float] = {}
         """Time of each node's newest report."""
+        self._early: dict[str, NodeMetric] | None = {}
+        """Reports that came before the list of pods; None once that is in."""
         self._peaks: Values = np.zeros(0)
         """Of the hour under way; NaN before the first report of it."""
         self._free_streams: list[int] = []
@@ -171,8 +177,17 @@ class WorkloadUsage(Projection[ObservedUsage]):
                     self._remove(change.key)
                 else:
                     self._found.specs[change.key] = change.new
+            if changes:
+                self._take_early()
             return
         if not self._wanted:
+            return
+        if self._early is not None:
+            for change in changes:
+                if change.new is None:
+                    self._early.pop(change.key.name, None)
+                else:
+                    self._early[change.key.name] = change.new
             return
         samples: list[_Sample] = []
         for change in changes:
@@ -183,6 +198,14 @@ class WorkloadUsage(Projection[ObservedUsage]):
                 self._report(change.key.name, change.new, samples)
         self._add(samples)
 
+    def _take_early(self) -> None:
+        """Take in what came before the pods: its nodes may say nothing new for a while."""
+        early, self._early = self._early, None
+        samples: list[_Sample] = []
+        for node, metric in (early or {}).items():
+            self._report(node, metric, samples)
+        self._add(samples)
+
     def _report(self, node: str, metric: NodeMetric, samples: list[_Sample]) -> None:
         time, before = epoch_seconds(metric.status.update_time), self._last.get(node)
         if time is None or time > self.now + SKEW_SECONDS:
@@ -190,6 +213,11 @@ class WorkloadUsage(Projection[ObservedUsage]):
         self._last[node] = time
         if before is not None and time <= before:
             return
+        if math.isinf(self._found.whole_seconds):
+            policy = metric.spec.metric_collect_policy
+            interval = policy.report_interval_seconds if policy is not None else None
+            begin = self.now if math.isfinite(self.now) else time
+            self._found.whole_seconds = begin + min(max(interval or REPORT_SECONDS, 0), SILENT_SECONDS)
         time = min(time, self.now)
         self._turn(int(time // HOUR_SECONDS), time)
         here = set()

@@ -215,7 +215,8 @@ def report(admin: Client, pod: str, time_seconds: float, cores: float) -> None:
 def test_replicas_are_added_before_the_use_is_there(site: Site) -> None:
     admin = site.admin
     pod = deployed(admin)
-    admin.create(METRICS, {"metadata": {"name": "n1"}, "spec": {}})
+    spec = {"metricCollectPolicy": {"reportIntervalSeconds": 1}}
+    admin.create(METRICS, {"metadata": {"name": "n1"}, "spec": spec})
     with serving(site):
         wait_for(lambda: available(admin), 60)
         now = time.time()

@@ -19,7 +19,7 @@ from controllers.external_metrics.settings import ExternalMetricsSettings
 from controllers.kinds import NODE_METRIC
 from controllers.recommend.observed import WorkloadUsage
 from controllers.webhooks.rotation import decoded
-from tests.controllers.recommend.cluster import container, live, placed, pod
+from tests.controllers.recommend.cluster import BEGIN, container, live, placed, pod, told
 from tests.waiting import wait_for
 
 SETTINGS = ExternalMetricsSettings(enabled=True, address="127.0.0.1", port=0)
@@ -157,5 +157,21 @@ def test_a_torn_authority_leaves_the_server_closed(twin: Twin, authority: Path) 
             with pytest.raises(FrontProxyError, match="requestheader-client-ca-file"):
                 metrics.follow()
             assert not metrics.ready
+        finally:
+            metrics.stop()
+
+
+def test_no_sum_is_told_before_each_node_had_time_to_report(twin: Twin) -> None:
+    table = WorkloadUsage()
+    times = [BEGIN]
+    with twin.client() as client:
+        metrics = ExternalMetrics(client, SETTINGS, table.value(), clock=lambda: times[0])
+        try:
+            table.now = BEGIN
+            placed(table, pod("web-1", container("app", "1")))
+            table.apply(NODE_METRIC, told(BEGIN - 30, {"web-1": ("1", "1G")}))
+            assert not list(metrics.series("d"))
+            times[0] += 61
+            assert [each.name for each in metrics.series("d")] == ["web"]
         finally:
             metrics.stop()

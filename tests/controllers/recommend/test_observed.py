@@ -187,8 +187,20 @@ def test_a_pod_that_came_back_elsewhere_stays_when_its_first_node_goes() -> None
     assert found.ahead(WEB).now_cores == pytest.approx(3)  # type: ignore[union-attr]
 
 
+def test_reports_that_come_before_the_list_of_pods_are_taken_with_it() -> None:
+    table = WorkloadUsage()
+    found = table.value()
+    table.now = BEGIN + 50
+    table.apply(NODE_METRIC, told(BEGIN, {"a": ("5", "1G")}))
+    table.apply(NODE_METRIC, told(BEGIN, {"b": ("1", "1G")}, node="n2"))
+    assert math.isinf(found.whole_seconds)
+    placed(table, pod("a", container("app")), pod("b", container("app"), nodeName="n2"))
+    assert found.ahead(WEB).now_cores == pytest.approx(6)  # type: ignore[union-attr]
+    assert found.whole_seconds == BEGIN + 110
+
+
 def test_a_pod_may_come_after_its_report() -> None:
-    table, found = learning()
+    table, found = learning(pod("first", container("app")))
     table.apply(NODE_METRIC, told(BEGIN, {"web-1": ("1", "1G")}))
     table.apply(POD, changed(pod("web-1", container("app"))))
     table.apply(NODE_METRIC, told(BEGIN + 60, {"web-1": ("2", "1G")}))
