@@ -33,6 +33,11 @@ def pack(file: ModelFile) -> tuple[str, str] | None:
 
 def unpack(text: str, sha256: str, workload: str) -> ModelFile:
     """Return the models of a workload. Raises ModelsRefused with the reason, whatever the text is."""
+    return decode(unpack_plain(text, sha256), workload)
+
+
+def unpack_plain(text: str, sha256: str) -> bytes:
+    """Return the JSON of a workload's models. Raises ModelsRefused with the reason, whatever the text is."""
     if len(text) > MAX_PACKED_CHARS:
         raise ModelsRefused(f"{len(text)} characters, more than {MAX_PACKED_CHARS}")
     try:
@@ -44,6 +49,11 @@ def unpack(text: str, sha256: str, workload: str) -> ModelFile:
         raise ModelsRefused(f"incomplete, or more than {MAX_PLAIN_BYTES} bytes")
     if hashlib.sha256(plain).hexdigest() != sha256:
         raise ModelsRefused("the checksum is another one")
+    return plain
+
+
+def decode(plain: bytes, workload: str) -> ModelFile:
+    """Return the models of a workload from their JSON. Raises ModelsRefused with the reason."""
     file = decode_models(plain)
     if not file.models or not file.features:
         raise ModelsRefused("no models, or no features")

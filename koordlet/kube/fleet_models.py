@@ -3,15 +3,28 @@
 import logging
 import threading
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from api.crds import DeliveredModels, WorkloadProfile
-from detector.models.delivery import unpack
+from detector.models.delivery import decode, unpack_plain
 from detector.models.format import ModelFile, ModelsRefused
 
 _log = logging.getLogger(__name__)
 
 MAX_CHARS = 4 << 20
 """Of the packed models of all workloads on one node; those beyond are judged without."""
+MAX_BYTES = 16 << 20
+"""Of the same as JSON: a text that packs well may unpack to hundreds of times its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Models of one workload with their sizes."""
+
+    sha256: str
+    chars: int
+    plain_bytes: int
+    file: ModelFile
 
 
 class FleetModels:
@@ -21,8 +34,8 @@ class FleetModels:
         self.refused = 0
         """Deliveries that could not be used."""
         self._lock = threading.Lock()
-        self._files: dict[str, tuple[str, int, ModelFile]] = {}
-        """Checksum, size and models by workload."""
+        self._files: dict[str, _Kept] = {}
+        """By workload."""
         self._refused: dict[str, DeliveredModels] = {}
         """The last refused delivery by workload, which is told once; there may be room for it later."""
         self._changed = False
@@ -34,13 +47,16 @@ class FleetModels:
             self._drop(workload)
             return
         known = self._files.get(workload)
-        if known is not None and known[0] == models.sha256:
+        if known is not None and known.sha256 == models.sha256:
             return
         try:
-            others = sum(size for name, (_, size, _) in self._files.items() if name != workload)
-            if others + len(models.data) > MAX_CHARS:
+            others = [kept for name, kept in self._files.items() if name != workload]
+            if sum(kept.chars for kept in others) + len(models.data) > MAX_CHARS:
                 raise ModelsRefused(f"the models of this node's workloads are more than {MAX_CHARS} characters")
-            file = unpack(models.data, models.sha256, workload)
+            plain = unpack_plain(models.data, models.sha256)
+            if sum(kept.plain_bytes for kept in others) + len(plain) > MAX_BYTES:
+                raise ModelsRefused(f"the models of this node's workloads unpack to more than {MAX_BYTES} bytes")
+            file = decode(plain, workload)
         except ModelsRefused as reason:
             if self._refused.get(workload) != models:
                 self._refused[workload] = models
@@ -49,7 +65,7 @@ class FleetModels:
             return
         self._refused.pop(workload, None)
         with self._lock:
-            self._files[workload] = (models.sha256, len(models.data), file)
+            self._files[workload] = _Kept(models.sha256, len(models.data), len(plain), file)
             self._changed = True
 
     def keep(self, workloads: Collection[str]) -> None:
@@ -64,7 +80,7 @@ class FleetModels:
             if not self._changed:
                 return None
             self._changed = False
-            files = [file for _, (_, _, file) in sorted(self._files.items())]
+            files = [self._files[workload].file for workload in sorted(self._files)]
         merged: dict[tuple[str, ...], ModelFile] = {}
         for file in files:
             before = merged.get(file.features)

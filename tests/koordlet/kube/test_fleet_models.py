@@ -14,7 +14,7 @@ from api.crds import (
 from api.kube.workload import workload_named
 from cluster import custom
 from cluster.twin import Twin
-from detector.models.delivery import pack
+from detector.models.delivery import pack, unpack_plain
 from koordlet.identity.pods import PodFacts, PodTable
 from koordlet.kube import fleet_models
 from koordlet.kube.fleet_baselines import FleetBaselines
@@ -84,6 +84,20 @@ def test_what_does_not_run_here_is_forgotten_and_the_sum_is_bounded(monkeypatch:
     assert samples(found) == []
     found.heard(OTHER, profile(OTHER))
     assert (samples(found), found.refused) == ([300], 1), "there is room now"
+
+
+def test_what_unpacks_to_too_much_is_refused_however_well_it_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = FleetModels()
+    one = profile()
+    assert one.status.models is not None
+    plain = unpack_plain(one.status.models.data, one.status.models.sha256)
+    monkeypatch.setattr(fleet_models, "MAX_BYTES", 2 * len(plain) - 1)
+    found.heard(WEB, one)
+    found.heard(OTHER, profile(OTHER, 500))
+    assert (samples(found), found.refused) == ([300], 1)
+    found.keep({OTHER})
+    found.heard(OTHER, profile(OTHER, 500))
+    assert (samples(found), found.refused) == ([500], 1), "there is room now"
 
 
 def test_a_pod_that_comes_brings_its_workloads_models() -> None:
