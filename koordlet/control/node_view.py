@@ -226,6 +226,7 @@ class NodeViewBuilder:
             uid=info.pod_uid,
             pod=pod,
             qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else _stated_class(info) or facts.qos,
+            qos_source=info.qos_source,
             kube_qos=KubeQoS(info.kube_qos)
             if info.kube_qos
             else KubeQoS.GUARANTEED

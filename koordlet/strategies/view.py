@@ -23,7 +23,7 @@ from api.protocol import (
     MID_CPU,
     MID_MEMORY,
 )
-from api.qos import PriorityBand, QoSClass, is_protected, priority_band
+from api.qos import PriorityBand, QoSClass, QoSSource, is_protected, priority_band
 
 
 class GroupKind(StrEnum):
@@ -126,6 +126,8 @@ class Group:
     """Path of a container's pod."""
     qos: QoSClass = QoSClass.NONE
     """QoS class by label; containers have their pod's."""
+    qos_source: QoSSource = QoSSource.NONE
+    """Origin of the class of its cgroup."""
     kube_qos: KubeQoS = KubeQoS.BURSTABLE
     priority: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -12,13 +12,15 @@ from msgspec import Meta, field
 
 from api.cgroup_path import is_within, parent
 from api.intents import Intent, Knob, Strength
-from api.qos import QoSClass
+from api.qos import QoSClass, QoSSource
 from koordlet.strategies.eviction_order import Percent, Threshold, leaving, stop_level
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import Group, GroupKind, KubeQoS, NodeView
 
 CONTAINER = re.compile(r"container_(?:e\d+_)?\d+_\d+_\d+_(\d+)")
 """Identifier of a container of YARN; the application's master is the first of its attempt."""
+_NOT_NAMED = (QoSSource.SETTINGS, QoSSource.KUBERNETES)
+"""Origins of classes of cgroups that the NodeSLO does not name: such a name proves nothing, its maker chose it."""
 LIMITS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
 
 
@@ -68,10 +70,15 @@ class YarnContainers(Strategy[YarnContainersSettings]):
         if not self.settings.enable:
             return []
         frames = [
-            app for app in view.host_apps if app.name == self.settings.application and app.effective_qos is QoSClass.BE
+            app
+            for app in view.host_apps
+            if app.name == self.settings.application
+            and app.effective_qos is QoSClass.BE
+            and app.qos_source not in _NOT_NAMED
         ]
         if not frames:
-            self.problems["application"] = f"no cgroup of class BE is the host application {self.settings.application}"
+            named = f"the host application {self.settings.application} of the NodeSLO"
+            self.problems["application"] = f"no cgroup of class BE is {named}"
             return []
         paths = {frame.path for frame in frames}
         containers = [group for group in view.groups if parent(group.path) in paths and _number(group) is not None]

@@ -50,7 +50,7 @@ def make_tick(**columns: list[int]) -> Tick:
 
 
 def _classified(info):  # type: ignore[no-untyped-def]
-    return replace(info, qos="BE") if info.path == "/batch" else info
+    return replace(info, qos="BE", qos_source=QoSSource.NODE_SLO) if info.path == "/batch" else info
 
 
 def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -> None:
@@ -67,6 +67,7 @@ def test_groups_are_recognised_and_everything_else_is_left_out(host: FakeHost) -
     assert directory.path == BE
     assert [group.path for group in view.containers(view.pods[0])] == [CONTAINER]
     assert view.host_apps[0].qos is QoSClass.BE
+    assert view.host_apps[0].qos_source is QoSSource.NODE_SLO
 
 
 def test_fresh_run_times_of_all_below_come_before_clocks_that_are_read_in_turn(host: FakeHost) -> None:

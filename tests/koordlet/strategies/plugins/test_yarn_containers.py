@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.intents import Intent, Knob
-from api.qos import QoSClass
+from api.qos import QoSClass, QoSSource
 from api.settings import SettingsError
 from koordlet.strategies.plugins.yarn_containers import YarnContainers, YarnContainersSettings
 from koordlet.strategies.settings import settings_of
@@ -116,6 +116,8 @@ def test_without_the_nodes_memory_nothing_is_concluded() -> None:
         pytest.param([], id="no-application"),
         pytest.param([app("hadoop-yarn", QoSClass.LS, FRAME), ran(2)], id="not-best-effort"),
         pytest.param([app("other", QoSClass.BE, FRAME), ran(2)], id="other-application"),
+        pytest.param([frame(qos_source=QoSSource.SETTINGS), ran(2)], id="by-rule"),
+        pytest.param([frame(qos_source=QoSSource.KUBERNETES), ran(2)], id="by-place"),
     ],
 )
 def test_an_application_that_is_not_there_is_a_problem(groups: list[Group]) -> None:
