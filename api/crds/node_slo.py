@@ -193,6 +193,10 @@ class HostApplication(Wire, frozen=True, kw_only=True):
     strategy: Extensions | None = None
 
 
+POOL_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z"
+"""Name of a pool of extension resourcePools, which becomes that of a resource group on the node."""
+
+
 class NodeSLOSpec(Wire, frozen=True, kw_only=True):
     """All strategies of a node; None leaves one to the agent's defaults."""
 

@@ -24,10 +24,9 @@ from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, POD, WORKLOAD_PROFI
 from controllers.runtime.view import Projection
 from controllers.runtime.writes import kind_name
 from controllers.slo.layers import Layers
+from controllers.slo.pools import POOLS
 from controllers.slo.table import SloConfigs
 
-POOLS = "resourcePools"
-"""Name of the extension."""
 HOUR_SECONDS = 3600.0
 MOST_WORKLOADS = 200
 """Workloads of one pool on one node."""

@@ -11,7 +11,7 @@ from api.kube.times import epoch_seconds, rfc3339
 from cluster.events import Event
 from cluster.resources import Key, Resource
 from controllers.capacity.forecasts import ServiceForecasts
-from controllers.capacity.pool_peaks import POOLS, PoolOutlook, PoolPeaks, is_young
+from controllers.capacity.pool_peaks import PoolOutlook, PoolPeaks, is_young
 from controllers.kinds import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO, Node
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import AnyProjection, View
@@ -19,7 +19,7 @@ from controllers.runtime.writes import Write, Writes, create, delete, kind_name,
 from controllers.slo.config import CPU_BURST, HOST_APPLICATIONS, QOS, SYSTEM, THRESHOLD, SloConfig
 from controllers.slo.difference import difference
 from controllers.slo.layers import Plain
-from controllers.slo.pools import KEPT_SECONDS, with_outlook
+from controllers.slo.pools import KEPT_SECONDS, POOLS, with_outlook
 from controllers.slo.table import SloConfigs, config_of, fault_events
 from controllers.slo.tightening import SUPPRESS, growth_percent, lowered
 

@@ -17,6 +17,7 @@ from api.crds.node_slo import (
 from api.kube.meta import LabelSelector, Wire
 from controllers.slo.colocation import ColocationStrategy
 from controllers.slo.layers import Layers, NodeEntry, Plain, overlay
+from controllers.slo.pools import POOLS, refused_names
 from controllers.slo.ranges import problems
 
 COLOCATION = "colocation-config"
@@ -257,6 +258,9 @@ def _read_extensions(text: str) -> tuple[dict[str, Layers] | None, list[str]]:
             if isinstance(part, dict)
             else (None, ["no JSON object"])
         )
+        if layers is not None and name == POOLS:
+            strategies = (layers.cluster, *(entry.strategy for entry in layers.entries))
+            refused = sorted({problem for strategy in strategies for problem in refused_names(strategy)})
         wrong += [f"{name}: {each}" for each in refused]
         if layers is not None:
             found[name] = layers

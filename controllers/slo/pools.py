@@ -1,10 +1,14 @@
 """Extension resourcePools of a NodeSLO: the configured pools with what the manager knows of them. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from api.crds.node_slo import POOL_NAME
 from controllers.slo.layers import Plain
 
+POOLS = "resourcePools"
+"""Name of the extension."""
 KEPT_SECONDS = 7 * 86_400.0
 """Time for which stated peaks outlast the process that predicted them."""
 STEP_MILLICORES = 100
@@ -16,6 +20,14 @@ WORKLOADS = "workloads"
 GRADE = "leastSensitivity"
 
 
+def refused_names(extension: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the names of an extension's pools; nodes refuse the whole extension for one of them."""
+    pools = extension.get("pools")
+    listed = [pool for pool in pools if isinstance(pool, Mapping)] if isinstance(pools, list) else []
+    names = [name for pool in listed if isinstance(name := pool.get("name"), str)]
+    return [f"pools: {name[:80]!r} does not match {POOL_NAME}" for name in names if not re.search(POOL_NAME, name)]
+
+
 def with_outlook(
     strategy: Mapping[str, Any],
     before: Any,
@@ -24,7 +36,7 @@ def with_outlook(
     *,
     keep: bool,
 ) -> Plain:
-    """Return the extension as nodes read it: peaks that nobody configured, and workloads in place of grades.
+    """Return the extension as nodes read it: peaks where none are configured, and workloads in place of grades.
 
     `before` is the extension as it stands; with `keep` its peaks stay where there are none.
     """

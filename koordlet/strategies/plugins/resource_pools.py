@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from api.cpuset import format_cpuset
+from api.crds.node_slo import POOL_NAME
 from api.intents import Intent, Knob, Strength
 from api.qos import QoSClass
 from koordlet.strategies.best_effort import bound_cpus, lendable_cpus
@@ -36,8 +37,7 @@ EARLY_SECONDS = 300
 COOLDOWN_SECONDS = 4.0
 """Least time between two evictions."""
 Percent = Annotated[int, Meta(ge=1, le=100)]
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")]
-"""It becomes the name of a resource group."""
+Name = Annotated[str, Meta(pattern=POOL_NAME)]
 Band = Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"]
 
 

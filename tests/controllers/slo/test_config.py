@@ -1,6 +1,7 @@
 """The slo-controller ConfigMap: merge rules, checks, and the previous state where a part cannot be read."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -94,6 +95,24 @@ def test_extensions_are_layered_by_name_and_not_checked() -> None:
     config = parse_config({EXTENSIONS: text})
     assert config.extensions is not None
     assert config.extensions["evictionCooldown"].cluster == {"enable": True, "seconds": 60}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(lambda pools: {"clusterStrategy": pools}, id="cluster"),
+        pytest.param(lambda pools: {"nodeStrategies": [{"name": "a", **pools}]}, id="entry"),
+    ],
+)
+def test_names_of_pools_that_nodes_would_refuse_are_told(layer: Callable[[Any], Any]) -> None:
+    def faults(name: Any) -> list[str]:
+        text = json.dumps({"resourcePools": layer({"pools": [{"name": name}, 7]})})
+        return [fault.problem for fault in parse_config({EXTENSIONS: text}).faults]
+
+    assert faults("grade-a") == []
+    for name in ("Odd/Name", "odd\n", ""):
+        (problem,) = faults(name)
+        assert problem.startswith(f"resourcePools: pools: {name!r}")
 
 
 def test_null_leaves_the_lower_layer_and_lists_are_replaced() -> None:
