@@ -328,14 +328,20 @@ class Map:
         library().call("bpf_map_update_elem", self.fd, key_bytes.ctypes.data, packed.ctypes.data, 0)
 
     def reserve(self, keys: NDArray[Any]) -> int:
-        """Make an entry of zeros for each key that has none; return how many found no room."""
+        """Make an entry of zeros for each key that has none; return how many found no room.
+
+        The first one that a full map refuses is the last that is tried: the rest counts as refused, too.
+        """
         lib, refused = library(), 0
         packed = np.ascontiguousarray(keys, dtype=self.key_dtype)
         zeros = np.zeros(self._stride * self._width, dtype=np.uint8)
         for row in range(len(packed)):
             address = packed.ctypes.data + row * self.key_dtype.itemsize
             made = lib.raw("bpf_map_update_elem", self.fd, address, zeros.ctypes.data, _BPF_NOEXIST)
-            refused += made < 0 and ctypes.get_errno() != errno.EEXIST
+            number = ctypes.get_errno() if made < 0 else errno.EEXIST
+            if number in (errno.E2BIG, errno.ENOSPC):
+                return refused + len(packed) - row
+            refused += number != errno.EEXIST
         return refused
 
     def delete(self, keys: NDArray[Any]) -> int:
