@@ -37,9 +37,10 @@ in turn stands still for nine ticks and jumps in the tenth."""
 
 
 _LIST_EVERY_TICKS = 8
-_MOST_STRANGERS = 256
-"""Cgroups that probes report and nobody knows, beyond which they are dropped in each tick and every known cgroup keeps
-an entry: who makes cgroups faster than they are listed, or more than its share, takes room from no other."""
+_MOST_STRANGERS, _MOST_STRANGERS_RATIO = 256, 1 / 4
+"""Cgroups that probes report and the walk does not know, and the same as a part of a map's entries: beyond the lesser
+they are dropped in each tick, and every known cgroup keeps an entry. An owner that makes cgroups faster than they are
+listed, or more than its share, takes room from no other."""
 
 
 class Agent:
@@ -92,6 +93,7 @@ class Agent:
         self._list_from_tick = 0
         self._in_vain = 0
         """Full listings in a row that found none of the unknown ids."""
+        self._most_strangers = min(_MOST_STRANGERS, int(settings.probes.max_cgroups * _MOST_STRANGERS_RATIO))
         self._ticks = 0
 
     def _open_collectors(self, host: Host) -> dict[str, Collector]:
@@ -173,7 +175,7 @@ class Agent:
             if self._in_vain >= 3:
                 self._list_from_tick = self._ticks + _LIST_EVERY_TICKS
             self._listed_ids |= unknown
-        is_flood = len(unknown) > _MOST_STRANGERS
+        is_flood = len(unknown) > self._most_strangers
         dead = unknown if is_flood else unknown & self._listed_ids & self._unknown_ids
         if dead:
             known = self._walk.paths

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,18 @@ def test_of_a_flood_of_unknown_ids_nothing_is_kept_and_each_known_cgroup_keeps_i
     known = set(frame.cgroup.ids.tolist())
     assert set(probe.reserved) == known - {id_of(host, "/batch")}
     assert agent.lost["probes.strangers"] == len(strangers)
+
+
+def test_of_small_maps_unknown_ids_take_a_quarter(host: FakeHost, probe: Reporting) -> None:
+    settings = AgentSettings(root=str(host.root), probes=ProbeSettings(max_cgroups=40))
+    with closing(Agent(settings, ProbeSet({"reporting": probe}, {}, {}, {}))) as agent:
+        agent.collect(everything=True)
+        probe.ids = list(range(999_000_000, 999_000_010))
+        agent.collect()
+        assert not probe.forgotten
+        probe.ids = list(range(999_001_000, 999_001_011))
+        agent.collect()
+        assert probe.forgotten == probe.ids
 
 
 def test_ids_that_come_and_go_in_every_tick_make_the_walk_list_anew_now_and_then(
