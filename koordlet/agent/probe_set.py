@@ -87,7 +87,8 @@ class ProbeSet:
     def make_room(
         self, strangers: NDArray[np.uint64], known: NDArray[np.uint64], readings: Mapping[str, Reading]
     ) -> int:
-        """Drop cgroups that nobody knows, and keep an entry for each known one; return how many found no room."""
+        """Drop cgroups that the walk does not know, and keep an entry for each known one; return how many found no
+        room."""
         self.forget(strangers)
         refused = 0
         for name, reading in readings.items():
