@@ -51,6 +51,8 @@ MOST_HARM = 0.02
 _DISK = (0,)
 _BOUND = ((0.25, len(CPUS)), (0.08, 6), (0.03, 4))
 """By tree: where many are bound, no culprit can be moved out of their way."""
+_MANY_BOUND = 12
+"""Bound cgroups of a tree from which fewer rungs have an effect."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,8 @@ def test_no_rung_costs_a_bystander_anything(node: Node) -> None:
                 harm += found
     print(dict(effective))
     assert not harm, "\n".join([f"{len(harm)} harmed", *harm[:20]])
-    assert sum(effective.values()) > 5, "the test must see rungs in effect"
+    bound = sum(one.cpus is not None for one in node.load.cpu.values())
+    assert sum(effective.values()) > (5 if bound > _MANY_BOUND else 10), "the test must see rungs in effect"
 
 
 @pytest.mark.parametrize("node", range(TREES), indirect=True)
