@@ -1,12 +1,14 @@
 """NodeVolumeLimits: a node attaches only so many volumes of a driver; volumes shared by pods of one node count once."""
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
-from api.kube.storage import VolumeAttachment
+from api.kube.storage import CsiNode, VolumeAttachment
 from cluster.resources import Key
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
@@ -24,6 +26,20 @@ from scheduler.matching.volumes import (
 )
 
 EXCEEDED, MISSING = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrivers:
+    """What a node's CSINode says."""
+
+    names: frozenset[str] = frozenset()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Most volumes by driver."""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of volumes that drivers attach there."""
+
+
+NO_DRIVERS = NodeDrivers()
 
 
 class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
@@ -44,12 +60,18 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
         """Users of each claim by row; claims become attachments when asked, since they may be bound later."""
         self._inline: dict[Row, Counter[Attachment]] = {}
         """Volumes of migrated kinds that pods name themselves, by row."""
+        self._drivers: dict[str, NodeDrivers] = {}
+        """Drivers by name of the node."""
         self._stated: dict[str, dict[Key, VolumeAttachment]] = {}
         """What is attached to each node, whatever pods are there."""
 
     def on_object(self, event: ObjectEvent) -> None:
         """Only what an object bears on is looked at anew: a node's limits, or a claim with its users."""
         if event.resource.plural == "csinodes":
+            if event.action is Action.DELETE:
+                self._drivers.pop(event.key.name, None)
+            else:
+                self._drivers[event.key.name] = _drivers_of(event.after)
             row = self.handle.snapshot.row(event.key.name)
             if row is not None:
                 self.handle.snapshot.touch(row)
@@ -123,26 +145,31 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
 
     def filter(self, attempt: Attempt, spec: frozenset[Attachment], rows: Rows) -> Bits:
         """Rejects rows where a driver would hold more than it can, or is needed and not there."""
-        numbers = np.arange(attempt.snapshot.rows_used)[rows]
-        return np.array([self._judge(int(row), spec) for row in numbers], dtype=np.int64)
+        numbers = np.arange(attempt.snapshot.rows_used)[rows].tolist()
+        needed = {driver for driver in {each.driver for each in spec} if self._is_needed(driver)}
+        asked: dict[frozenset[str], frozenset[Attachment]] = {}
+        bits = np.zeros(len(numbers), dtype=np.int64)
+        for position, row in enumerate(numbers):
+            there = self._drivers.get(attempt.snapshot.names[row], NO_DRIVERS)
+            mine = asked.get(there.kinds)
+            if mine is None:
+                mine = asked[there.kinds] = _attached_by_drivers(spec, there)
+            bits[position] = self._judge(row, there, mine, needed)
+        return bits
 
-    def _judge(self, row: Row, spec: frozenset[Attachment]) -> int:
-        name = self.handle.snapshot.names[row]
-        known = self.handle.objects(NODE_DRIVERS).get(Key("", name))
-        kinds = migrated_kinds(known)
-        asked = {each for each in spec if not each.kind or each.kind in kinds}
-        there = {driver.name for driver in known.spec.drivers} if known is not None else set()
-        if any(self._is_needed(driver) for driver in {each.driver for each in asked} - there):
+    def _judge(self, row: Row, there: NodeDrivers, asked: frozenset[Attachment], needed: set[str]) -> int:
+        if needed and any(each.driver in needed and each.driver not in there.names for each in asked):
             return MISSING
-        limits = self._limits(name)
+        limits = {each.driver: there.limits[each.driver] for each in asked if each.driver in there.limits}
         if not limits:
             return 0
-        pods = self._attachments(list(self._attached.get(row, ()))) | self._inline.get(row, Counter()).keys()
-        held = {each for each in pods if not each.kind or each.kind in kinds} | self._attached_to(name)
-        volumes = {(each.driver, each.volume) for each in asked | held}
-        counted = Counter(driver for driver, _ in volumes)
-        drivers = {each.driver for each in asked}
-        return EXCEEDED * any(driver in limits and counted[driver] > limits[driver] for driver in drivers)
+        name = self.handle.snapshot.names[row]
+        claims, inline, stated = self._attached.get(row, ()), self._inline.get(row, ()), self._stated.get(name, ())
+        if len(asked) + len(claims) + len(inline) + len(stated) <= min(limits.values()):
+            return 0
+        held = _attached_by_drivers(self._attachments(list(claims)).union(inline), there) | self._attached_to(name)
+        counted = Counter(driver for driver, _ in {(each.driver, each.volume) for each in asked | held})
+        return EXCEEDED * any(counted[driver] > limit for driver, limit in limits.items())
 
     def _is_needed(self, driver: str) -> bool:
         """Return whether pods go only to nodes that the driver is on."""
@@ -158,15 +185,20 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
                 found.add(Attachment(item.spec.attacher, volume.spec.csi.volume_handle))
         return found
 
-    def _limits(self, node: str) -> dict[str, int]:
-        known = self.handle.objects(NODE_DRIVERS).get(Key("", node))
-        drivers = known.spec.drivers if known is not None else []
-        return {
-            driver.name: driver.allocatable.count
-            for driver in drivers
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
-
     def _attachments(self, keys: list[Key]) -> frozenset[Attachment]:
         objects = self.handle.objects
         return attachments_of(keys, VolumeView(objects(CLAIMS), objects(VOLUMES), objects(CLASSES)))
+
+
+def _drivers_of(node: CsiNode) -> NodeDrivers:
+    limits = {
+        driver.name: driver.allocatable.count
+        for driver in node.spec.drivers
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+    return NodeDrivers(frozenset(driver.name for driver in node.spec.drivers), limits, migrated_kinds(node))
+
+
+def _attached_by_drivers(volumes: frozenset[Attachment], there: NodeDrivers) -> frozenset[Attachment]:
+    """Volumes that drivers attach on the node: not those of kinds that it does not leave to drivers."""
+    return frozenset(each for each in volumes if not each.kind or each.kind in there.kinds)

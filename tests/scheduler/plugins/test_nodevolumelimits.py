@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from api.kube.storage import Claim, CsiNode, PersistentVolume
-from cluster.resources import Key
+from cluster.resources import Key, Resource
+from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.matching.volumes import CLAIMS, NODE_DRIVERS, VOLUMES
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
@@ -16,6 +17,10 @@ DRIVER = "csi.example.com"
 
 def user(name: str, claim: str, where: str = "") -> Any:
     return pod(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": claim}}], nodeName=where)
+
+
+def show(made: Engine, kind: Resource[Any], key: Key, value: Any) -> None:
+    made.on_object(ObjectEvent(kind, Action.UPDATE, key, None, value), 0.0)
 
 
 def test_the_limit_counts_distinct_volumes() -> None:
@@ -36,3 +41,19 @@ def test_the_limit_counts_distinct_volumes() -> None:
     assert rejected(made, user("q", "c0")) == {"a": [], "b": []}
     made.snapshot.remove_pod("uid-x")
     assert rejected(made, user("p", "c1")) == {"a": [], "b": []}
+
+
+def test_limits_are_those_that_the_node_states_now() -> None:
+    made = engine([node("a")], [user("x", "c0", "a")], kinds={"limits": NodeVolumeLimits})
+    for name in ("c0", "c1"):
+        claim = {"metadata": {"name": name, "namespace": "default"}, "spec": {"volumeName": name}}
+        volume = {"metadata": {"name": name}, "spec": {"csi": {"driver": DRIVER, "volumeHandle": name}}}
+        show(made, CLAIMS, Key("default", name), msgspec.convert(claim, Claim))
+        show(made, VOLUMES, Key("", name), msgspec.convert(volume, PersistentVolume))
+    refused = {"a": ["node(s) exceed max volume count"]}
+    for count, answer in ((1, refused), (2, {"a": []}), (1, refused)):
+        stated = {"metadata": {"name": "a"}, "spec": {"drivers": [{"name": DRIVER, "allocatable": {"count": count}}]}}
+        show(made, NODE_DRIVERS, Key("", "a"), msgspec.convert(stated, CsiNode))
+        assert rejected(made, user("p", "c1")) == answer
+    made.on_object(ObjectEvent(NODE_DRIVERS, Action.DELETE, Key("", "a"), None, None), 0.0)
+    assert rejected(made, user("p", "c1")) == {"a": []}
