@@ -19,7 +19,7 @@ import numpy as np
 
 from api.crds import NODE_METRIC, WORKLOAD_PROFILE, NodeMetric, WorkloadProfile
 from api.kube.objects import Node, Pod
-from api.kube.storage import Claim, PersistentVolume, StorageClass
+from api.kube.storage import Claim, CsiNode, PersistentVolume, StorageClass
 from bench.schedule.decisions import feed
 from bench.schedule.scene import (
     Scene,
@@ -34,12 +34,13 @@ from cluster.resources import custom
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
 from scheduler.loop import settle_collector
-from scheduler.matching.volumes import CLAIMS, CLASSES, VOLUMES
+from scheduler.matching.volumes import CLAIMS, CLASSES, NODE_DRIVERS, VOLUMES
 from scheduler.outcome import Result
 
 REPORT_SECONDS = 60.0
 """Interval of a node's reports."""
 EPOCH = 1_800_000_000.0
+PROVISIONER = "disk.example.com"
 
 
 @dataclass
@@ -184,13 +185,18 @@ def scale(scene: Scene, running: int, arrivals_per_second: int, seconds: int) ->
 def claims(scene: Scene, volumes: int, attempts: int) -> dict[str, Any]:
     """Measure attempts of pods whose claim waits for its first consumer, with one free local volume on each node.
 
+    The driver that makes volumes of the class is on every node and states its limit.
     Each attempt follows the binding of a claim, as in a running cluster: a volume and a claim have changed.
     """
     engine, steps = Engine(), Steps()
     for document in node_documents(scene):
         engine.on_node(Action.ADD, decoded(document, Node), EPOCH)
     feed(engine, custom(NODE_METRIC), metric_documents(scene, EPOCH), NodeMetric, EPOCH)
-    _show(engine, StorageClass, {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"})
+    for document in node_documents(scene):
+        driver = {"name": PROVISIONER, "nodeID": "n", "allocatable": {"count": 20}}
+        _show(engine, CsiNode, {"metadata": {"name": document["metadata"]["name"]}, "spec": {"drivers": [driver]}})
+    local = {"metadata": {"name": "local"}, "provisioner": PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer"}
+    _show(engine, StorageClass, local)
     for index in range(volumes):
         _show(engine, PersistentVolume, _volume(index, f"node-{index % scene.nodes:05d}"))
     wanted = [_claim(index) for index in range(attempts)]
@@ -203,7 +209,7 @@ def claims(scene: Scene, volumes: int, attempts: int) -> dict[str, Any]:
     settle_collector()
     for index, pod in enumerate(pods):
         engine.on_pod(Action.ADD, pod, EPOCH)
-        with steps.step("attempt"):
+        with steps.step("attempt" if pod is not pods[0] else "first attempt"):
             outcome = engine.schedule_one(EPOCH)
         if outcome is None or outcome.result is Result.UNSCHEDULABLE:
             raise click.ClickException(outcome.message if outcome else "the queue is empty")
@@ -215,7 +221,7 @@ def claims(scene: Scene, volumes: int, attempts: int) -> dict[str, Any]:
     return {"nodes": scene.nodes, "volumes": volumes, "attempts": attempts, "steps": steps.summary()}
 
 
-_KINDS = {Claim: CLAIMS, PersistentVolume: VOLUMES, StorageClass: CLASSES}
+_KINDS = {Claim: CLAIMS, CsiNode: NODE_DRIVERS, PersistentVolume: VOLUMES, StorageClass: CLASSES}
 
 
 def _show(engine: Engine, model: type[Any], document: dict[str, Any]) -> None:
