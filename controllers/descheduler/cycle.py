@@ -111,7 +111,7 @@ class Descheduler(Controller[ControllerSettings]):
             self.refused += [(plugin.name, pod.key, why) for pod, why in session.refused]
             if not (self.configuration.dry_run or profile.migration.dry_run):
                 for each in session.annotated:
-                    body = {"metadata": {"annotations": {each.key: each.text}}}
+                    body = {"metadata": {"annotations": dict(each.annotations)}}
                     annotations[each.pod.metadata.uid] = patch(POD, each.pod, body, f"{plugin.name}: {each.reason}")
         made = self._writes(cluster, wanted, now)
         return Writes([*made.writes, *annotations.values()], made.warnings)

@@ -87,12 +87,11 @@ A = TypeVar("A", bound=PluginArgs)
 
 
 @dataclass(frozen=True, slots=True)
-class StatedAnnotation:
-    """An annotation that a pod is to have."""
+class StatedAnnotations:
+    """Annotations that a pod is to have."""
 
     pod: Pod
-    key: str
-    text: str
+    annotations: Mapping[str, str]
     reason: str
 
 
@@ -111,7 +110,7 @@ class Session:
     """The profile's limits; counts what it lets through."""
     wanted: list[Wanted] = field(default_factory=list)
     refused: list[tuple[Pod, str]] = field(default_factory=list)
-    annotated: list[StatedAnnotation] = field(default_factory=list)
+    annotated: list[StatedAnnotations] = field(default_factory=list)
 
     @property
     def pods(self) -> Iterable[Pod]:
@@ -154,10 +153,10 @@ class Session:
         self.wanted.append(asked)
         return True
 
-    def annotate(self, pod: Pod, key: str, text: str, reason: str) -> None:
-        """State an annotation of a pod; one that it has already, or in a dry run, is not written."""
-        if not self.args.dry_run and pod.metadata.annotations.get(key) != text:
-            self.annotated.append(StatedAnnotation(pod, key, text, reason))
+    def annotate(self, pod: Pod, annotations: Mapping[str, str], reason: str) -> None:
+        """State annotations of a pod; those that it has already, or in a dry run, are not written."""
+        if not self.args.dry_run and not annotations.items() <= pod.metadata.annotations.items():
+            self.annotated.append(StatedAnnotations(pod, annotations, reason))
 
     @property
     def _asks_node_fit(self) -> bool:

@@ -209,9 +209,10 @@ def test_deletion_costs_are_written_and_a_dry_run_writes_none() -> None:
         it = descheduler(profile({"balance": {"enabled": ["ScaleDownBinPack"]}}), dryRun=dry)
         writes = planned(it).writes
         assert [each.key.name for each in writes] == expected
-        for rank, each in enumerate(writes):
+        for each in writes:
             assert each.resource is POD
-            assert each.body == {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": str(rank)}}}
+            keys = ("controller.kubernetes.io/pod-deletion-cost", "descheduler.koordinator.sh/deletion-cost")
+            assert each.body == {"metadata": {"annotations": dict.fromkeys(keys, "1000")}}
 
 
 @pytest.mark.parametrize(
