@@ -77,17 +77,17 @@ class ScaleDownBinPack(Plugin[ScaleDownBinPackArgs]):
             moved += session.evict(pod, f"node {pod.spec.node_name} is emptied", avoid=sorted(emptied))
 
     def _ranked(self, session: Session) -> tuple[list[Pod], list[Pod]]:
-        """Return the pods that may be moved, in their order, and those that may not, of nodes with some that may."""
+        """Return the pods that may be moved, in their order, and those that may not."""
         found: list[tuple[float, int, str, list[Pod]]] = []
         blocked: list[Pod] = []
         for node in session.nodes:
             pods = session.cluster.pods_by_node.get(node.name, ())
             chosen = [pod for pod in pods if session.selected(pod)]
             movable = [pod for pod in chosen if not self._stays(session, pod)]
-            if not movable:
-                continue
             own = frozenset(pod.metadata.uid for pod in movable)
             blocked += [pod for pod in chosen if pod.metadata.uid not in own]
+            if not movable:
+                continue
             others = [pod for pod in pods if pod.metadata.uid not in own]
             found.append((self._score(node, movable, others), len(movable), node.name, self._by_size(node, movable)))
         return [pod for *_, pods in sorted(found, key=lambda each: each[:3]) for pod in pods], blocked

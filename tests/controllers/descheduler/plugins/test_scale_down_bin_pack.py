@@ -62,6 +62,10 @@ def test_a_pod_that_may_not_be_moved_is_last_and_counts_as_staying() -> None:
     }
 
 
+def test_it_is_last_on_a_node_where_no_pod_may_be_moved() -> None:
+    assert costs(session([a_pod("b2", "b", cpu=1, owner="", **WEB)])) == {"b2": str(2**31 - 1)}
+
+
 def test_what_passes_is_no_reason_to_be_last() -> None:
     pods = [*PODS, a_pod("away", "a", ready=False)]
     assert costs(session(pods)) == costs(session())
