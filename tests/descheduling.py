@@ -1,6 +1,6 @@
 """Nodes, pods, workloads and sessions for the tests of the descheduler."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from api.kube.objects import Node, Pod, PodDisruptionBudget
 from api.kube.times import rfc3339
 from cluster import DeltaType, Key, Resource, StoreDelta
 from controllers.descheduler.cluster_view import Cluster, node_ready
-from controllers.descheduler.eviction_filter import EvictionFilter, FilterArgs
+from controllers.descheduler.eviction_filter import EvictionFilter, FilterArgs, Refusal
 from controllers.descheduler.kinds import (
     BUDGET,
     EVERYTHING,
@@ -22,7 +22,7 @@ from controllers.descheduler.kinds import (
     WORKLOADS,
     WorkloadObject,
 )
-from controllers.descheduler.plugin import AnyPlugin, Plugin, Session
+from controllers.descheduler.plugin import AnyPlugin, Plugin, Session, Wanted
 from controllers.runtime.view import ClusterCopy, View
 from controllers.runtime.writes import metadata_of
 
@@ -186,7 +186,14 @@ def a_plugin(kind: type[Plugin[Any]], **args: Any) -> AnyPlugin:
     return kind(msgspec.convert(args, kind.args_type))
 
 
-def ran(plugin: AnyPlugin, cluster: Cluster, now: float = NOW, **filter_args: Any) -> Session:
+def ran(
+    plugin: AnyPlugin,
+    cluster: Cluster,
+    now: float = NOW,
+    *,
+    admit: Callable[[Wanted], Refusal | None] = lambda _: None,
+    **filter_args: Any,
+) -> Session:
     """Run a plugin once; limits of nodes and workloads are off unless given."""
     loose = {
         "max_migrating_per_node": None,
@@ -195,7 +202,7 @@ def ran(plugin: AnyPlugin, cluster: Cluster, now: float = NOW, **filter_args: An
     }
     args = FilterArgs(**{**loose, "skip_check_expected_replicas": True, **filter_args})
     nodes = [node for node in cluster.nodes.values() if node_ready(node)]
-    session = Session(cluster, now, nodes, EvictionFilter(cluster, args), plugin.args, plugin.name)
+    session = Session(cluster, now, nodes, EvictionFilter(cluster, args), plugin.args, plugin.name, admit)
     plugin.run(session)
     return session
 

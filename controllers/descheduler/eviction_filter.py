@@ -78,10 +78,11 @@ class FilterArgs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a pod is not moved. `passing` says that it may be later."""
+    """Why a pod is not moved. `passing` says that it may be later, `spent` that no other pod is moved in this cycle."""
 
     reason: str
     passing: bool = False
+    spent: bool = False
 
 
 class EvictionFilter:

@@ -111,6 +111,8 @@ class Session:
     wanted: list[Wanted] = field(default_factory=list)
     refused: list[tuple[Pod, str]] = field(default_factory=list)
     annotated: list[StatedAnnotations] = field(default_factory=list)
+    spent: bool = False
+    """A limit of the whole cycle was met: whatever else is asked for is refused."""
 
     @property
     def pods(self) -> Iterable[Pod]:
@@ -140,12 +142,13 @@ class Session:
     def evict(self, pod: Pod, reason: str, *, avoid: Iterable[str] = ()) -> bool:
         """Ask for a pod to be moved; returns whether it is going to be."""
         why = self.refusal(pod)
-        if not why and self._asks_node_fit and next(self._destinations(pod), None) is None:
+        if not why and self._asks_node_fit and next(self.destinations(pod), None) is None:
             why = "no other node takes it"
         asked = Wanted(pod, self.plugin, reason, tuple(avoid), self.args.dry_run)
         if not why:
             refused = self.admit(asked)
             why = refused.reason if refused else ""
+            self.spent = self.spent or (refused is not None and refused.spent)
         if why:
             self.refused.append((pod, why))
             return False
@@ -163,14 +166,11 @@ class Session:
         by_filter = self.filter.args.node_fit and "NodeFit" not in self.filter.args.skip_eviction_gates
         return self.args.node_fit or by_filter
 
-    def destinations(self, pod: Pod, among: Iterable[Node] | None = None) -> list[Node]:
-        """Return the nodes other than its own whose labels, taints and free requests take a pod.
+    def destinations(self, pod: Pod, among: Iterable[Node] | None = None) -> Iterator[Node]:
+        """Yield the nodes other than its own whose labels, taints and free requests take a pod.
 
         A first look only; the scheduler is asked before anything is done.
         """
-        return list(self._destinations(pod, among))
-
-    def _destinations(self, pod: Pod, among: Iterable[Node] | None = None) -> Iterator[Node]:
         asked = {**requests(pod), "pods": 1}
         for node in self.cluster.nodes.values() if among is None else among:
             if node.name == pod.spec.node_name or not node_ready(node) or not node_admits(node, pod):

@@ -1,5 +1,6 @@
 """Moves pods from nodes of a dearer level to those of a cheaper one, by levels that the configuration names."""
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -68,6 +69,8 @@ class CustomPriority(Plugin[CustomPriorityArgs]):
             # A pod that came back to this level, or to a dearer one, would be moved for ever.
             avoid = sorted(node.name for nodes in levels[: rank + 1] for node in nodes)
             for node in levels[rank]:
+                if session.spent:
+                    return
                 if targets and not self._keeps(session, node, level):
                     self._relieve(session, node, level, targets, avoid, room)
 
@@ -84,27 +87,38 @@ class CustomPriority(Plugin[CustomPriorityArgs]):
         pods = [pod for pod in session.cluster.pods_by_node.get(node.name, ()) if not session.refusal(pod)]
         # The smallest first: more of them find a place.
         pods.sort(key=lambda pod: (requests(pod).get("cpu", 0), requests(pod).get("memory", 0), pod.key))
-        drains = self.args.mode == "DrainNode"
-        left = {target.name: dict(room[target.name]) for target in targets}
-        chosen: list[tuple[Pod, str]] = []
+        reason = f"node {node.name} is of level {level.name}, cheaper ones have room"
+        if self.args.mode == "DrainNode":
+            for pod, found in self._places_of_all(session, pods, targets, room):
+                if not session.evict(pod, reason, avoid=avoid):
+                    return
+                _take(room[found], requests(pod))
+            return
         misses = 0
         for pod in pods:
-            place = self._place(session, pod, targets, left)
-            if place is None and (drains or misses + 1 >= MISSES):
-                break
-            if place is None:
-                misses += 1
-                continue
-            misses = 0
-            _take(left[place], requests(pod))
-            chosen.append((pod, place))
-        if drains and len(chosen) < len(pods):
-            return
-        for pod, place in chosen:
-            if session.evict(pod, f"node {node.name} is of level {level.name}, cheaper ones have room", avoid=avoid):
-                _take(room[place], requests(pod))
-            elif drains:
+            place = self._place(session, pod, targets, room)
+            misses = misses + 1 if place is None else 0
+            if misses >= MISSES:
                 return
+            if place is not None and session.evict(pod, reason, avoid=avoid):
+                _take(room[place], requests(pod))
+            if session.spent:
+                return
+
+    def _places_of_all(
+        self, session: Session, pods: Sequence[Pod], targets: Sequence[Node], room: dict[str, Resources]
+    ) -> list[tuple[Pod, str]]:
+        """Return a place for each pod; nothing where one has none."""
+        taken: dict[str, Resources] = {}
+        left = ChainMap(taken, room)
+        chosen = []
+        for pod in pods:
+            place = self._place(session, pod, targets, left)
+            if place is None:
+                return []
+            _take(taken.setdefault(place, dict(room[place])), requests(pod))
+            chosen.append((pod, place))
+        return chosen
 
     def _place(self, session: Session, pod: Pod, targets: Sequence[Node], left: Mapping[str, Resources]) -> str | None:
         needed = {**requests(pod), "pods": 1}

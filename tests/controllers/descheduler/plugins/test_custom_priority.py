@@ -5,8 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.kube.objects import Node, Pod
+from controllers.descheduler import plugin
+from controllers.descheduler.configuration import DeschedulerConfiguration
+from controllers.descheduler.limits import Limits
 from controllers.descheduler.plugins.custom_priority import CustomPriority, CustomPriorityArgs
-from tests.descheduling import a_cluster, a_node, a_plugin, a_pod, a_workload, moved, ran
+from controllers.migration.settings import MigrationArgs
+from tests.descheduling import NOW, a_cluster, a_node, a_plugin, a_pod, a_workload, moved, ran
 
 WORKLOAD = {"workloads": [a_workload(replicas=50)]}
 
@@ -54,6 +59,33 @@ def test_a_moved_pod_does_not_come_back() -> None:
     cluster = a_cluster(nodes, [a_pod("a", "d1"), a_pod("b", "m1")], **WORKLOAD)
     wanted = ran(a_plugin(CustomPriority, evictionOrder=levels), cluster).wanted
     assert {each.pod.metadata.name: each.avoid for each in wanted} == {"a": ("d1",), "b": ("d1", "m1")}
+
+
+@pytest.mark.parametrize("limit", ["maxNoOfPodsToEvictTotal", "maxNoOfPodsToEvictPerMinute"])
+def test_the_work_ends_with_the_limit_of_the_cycle(limit: str) -> None:
+    nodes = [of("dear", "d1"), of("dear", "d2"), of("cheap", "c1")]
+    pods = [a_pod(f"{node}-{number}", node) for node in ("d1", "d2") for number in range(3)]
+    cluster, limits = a_cluster(nodes, pods, **WORKLOAD), Limits(msgspec.convert({limit: 1}, DeschedulerConfiguration))
+    session = ran(
+        a_plugin(CustomPriority, evictionOrder=[level("dear"), level("cheap")]),
+        cluster,
+        admit=lambda wanted: limits.admit(wanted, cluster, MigrationArgs(), NOW),
+    )
+    assert moved(session) == ["d1-0"]
+    assert [pod.metadata.name for pod, _ in session.refused] == ["d1-1"]
+
+
+def test_the_search_ends_with_the_first_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: set[str] = set()
+
+    def admits(node: Node, _: Pod) -> bool:
+        looked_at.add(node.name)
+        return True
+
+    monkeypatch.setattr(plugin, "node_admits", admits)
+    nodes = [of("cheap", "c1"), of("cheap", "c2"), of("cheap", "c3"), of("dear", "d1")]
+    assert went([a_pod("a", "d1")], nodes=nodes) == ["a"]
+    assert looked_at == {"c1"}
 
 
 def test_cordoned_and_unfit_nodes_take_nothing() -> None:
