@@ -73,7 +73,11 @@ def packages(sections: Sequence[str]) -> list[str]:
 
 
 def download(names: Iterable[str], folder: Path) -> list[Path]:
-    """Fetch packages with all that they depend on, as apt's sources and keys have them. Raises ReleaseError."""
+    """Fetch packages with all that they depend on, as apt's sources and keys have them. Raises ReleaseError.
+
+    The folder is emptied first: what an earlier run fetched may be of another version, or no longer needed.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
     (folder / "partial").mkdir(parents=True, exist_ok=True)
     status = folder / "status"
     status.touch()

@@ -71,6 +71,17 @@ def test_the_archive_is_what_runtimes_import(tmp_path: Path) -> None:
     assert configuration["config"]["Cmd"] == ["koordlet", "run"]
 
 
+def test_packages_of_an_earlier_run_are_not_in_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apt = tmp_path / "bin" / "apt-get"
+    apt.parent.mkdir()
+    apt.write_text(f"#!/bin/sh\ntouch {tmp_path}/fetched/libx_2_all.deb\n")
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", str(apt.parent), prepend=":")
+    (tmp_path / "fetched").mkdir()
+    (tmp_path / "fetched" / "libx_1_all.deb").touch()
+    assert [path.name for path in image.download(["libx"], tmp_path / "fetched")] == ["libx_2_all.deb"]
+
+
 def a_package(folder: Path, name: str, files: dict[str, str]) -> Path:
     """Make a package of one's own."""
     root = folder / name
