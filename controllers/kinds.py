@@ -124,10 +124,25 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     resources: Requests | None = None
 
 
+class ContainerEnd(Wire, frozen=True, kw_only=True):
+    """Why and when a container ended."""
+
+    reason: str = ""
+    finished_at: str | None = None
+
+
+class ContainerState(Wire, frozen=True, kw_only=True):
+    """A container's state, as far as it ended."""
+
+    terminated: ContainerEnd | None = None
+
+
 class ContainerStatus(Wire, frozen=True, kw_only=True):
-    """What the node gives to a container."""
+    """What the node gives to a container, how it is and how it was before its last restart."""
 
     name: str = ""
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
     allocated_resources: dict[str, Quantity] = {}
     resources: Requests | None = None
 

@@ -1,11 +1,13 @@
 """Projection: what workloads used by container, and their peaks by the hour, from the nodes' reports; once asked for.
 
 A report states the use of each pod. It is shared among the pod's containers as they ask for it, which is exact for
-pods of one container. Of each workload the sum over its pods makes one series, whose hourly peaks are forecast.
+pods of one container. OOM kills stand in the pods' own status: the last one of each container. Of each workload the
+sum over its pods makes one series, whose hourly peaks are forecast.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -42,6 +44,7 @@ SILENT_SECONDS = 1800.0
 """What a node said longer ago than this counts no more in the sum of a workload."""
 THROTTLED_GAIN = 0.01
 """Weight of the newest report in the mean of what pods lose to their own quota."""
+OOM_KILLED = "OOMKilled"
 
 
 @dataclass(slots=True)
@@ -54,6 +57,15 @@ class _Placed:
     time: float
     streams: dict[str, int] = field(default_factory=dict)
     """Row in the usage by container."""
+
+
+@dataclass(slots=True)
+class _Kill:
+    """The last OOM kill of a container."""
+
+    time: float
+    requested_bytes: float
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +162,8 @@ class WorkloadUsage(Projection[ObservedUsage]):
         self._wanted = False
         self._found = ObservedUsage()
         self._placed: dict[Key, _Placed] = {}
+        self._kills: dict[Key, dict[str, _Kill]] = {}
+        """By pod and container, of pods that exist."""
         self._on_node: dict[str, set[Key]] = {}
         self._last: dict[str, float] = {}
         """Time of each node's newest report."""
@@ -174,11 +188,14 @@ class WorkloadUsage(Projection[ObservedUsage]):
             for change in changes:
                 if change.new is None:
                     self._found.specs.pop(change.key, None)
+                    self._kills.pop(change.key, None)
                     self._remove(change.key)
                 else:
                     self._found.specs[change.key] = change.new
+                    self._hear_of_kills(change.key, change.new)
             if changes:
                 self._take_early()
+            self._count_kills({change.key for change in changes})
             return
         if not self._wanted:
             return
@@ -297,6 +314,44 @@ class WorkloadUsage(Projection[ObservedUsage]):
         found.demand.add_many(rows, np.array([each.cores + each.throttled for each in samples]), times)
         rows = np.unique(np.array([each.row for each in samples], np.intp))
         self._peaks[rows] = np.fmax(self._peaks[rows], found.total_cores[rows])
+        self._count_kills({each.key for each in samples})
+
+    def _hear_of_kills(self, key: Key, pod: Pod) -> None:
+        ends = [
+            (each.name, end)
+            for each in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+            for end in (each.last_state.terminated, each.state.terminated)
+            if end is not None and end.reason == OOM_KILLED
+        ]
+        if not ends:
+            return
+        requested = {each.name: request_of(each, MEMORY) for each in containers_of(pod)}
+        kills = self._kills.setdefault(key, {})
+        for name, end in ends:
+            time = epoch_seconds(end.finished_at)
+            if name not in requested or time is None or time > self.now + SKEW_SECONDS:
+                continue
+            if name not in kills or time > kills[name].time:
+                kills[name] = _Kill(time, requested[name])
+
+    def _count_kills(self, keys: AbstractSet[Key]) -> None:
+        """Add the kills of some pods, as far as these are reported and not counted yet."""
+        kills = [
+            (kill, placed.streams[name])
+            for key in sorted(keys & self._kills.keys())
+            if (placed := self._placed.get(key)) is not None
+            for name, kill in self._kills[key].items()
+            if not kill.is_counted and name in placed.streams
+        ]
+        if not kills:
+            return
+        self._found.usage.add_oom(
+            np.array([stream for _, stream in kills], np.intp),
+            np.array([min(kill.time, self.now) for kill, _ in kills]),
+            np.array([kill.requested_bytes for kill, _ in kills]),
+        )
+        for kill, _ in kills:
+            kill.is_counted = True
 
     def _is_placed(self, sample: _Sample) -> bool:
         placed = self._placed.get(sample.key)

@@ -3,12 +3,14 @@
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from api.kube.times import rfc3339
 from cluster import DeltaType, Key, StoreDelta
 from controllers.forecast.seasonal import Forecast
-from controllers.kinds import NODE_METRIC, POD
+from controllers.kinds import NODE_METRIC, POD, PodStatus
 from controllers.recommend import observed as module
 from controllers.recommend.observed import MIN_HOURS, ObservedUsage, WorkloadUsage, shares
 from tests.controllers.recommend.cluster import BEGIN, WEB, changed, container, gone, live, placed, pod, told
@@ -205,3 +207,48 @@ def test_a_pod_may_come_after_its_report() -> None:
     table.apply(POD, changed(pod("web-1", container("app"))))
     table.apply(NODE_METRIC, told(BEGIN + 60, {"web-1": ("2", "1G")}))
     assert found.ahead(WEB).now_cores == pytest.approx(2)  # type: ignore[union-attr]
+
+
+def killed(time: float, *, field: str = "lastState", name: str = "app", reason: str = "OOMKilled") -> Any:
+    """A pod that asks for 1 GiB, one of whose containers ended."""
+    end = {"terminated": {"reason": reason, "finishedAt": rfc3339(time)}}
+    status = {"phase": "Running", "containerStatuses": [{"name": name, field: end}]}
+    plain = pod("web-1", container("app", "1", "1Gi"))
+    return msgspec.structs.replace(plain, status=msgspec.convert(status, PodStatus))
+
+
+def memory_after(*pods: Any, reported_first: bool = True) -> float:
+    table, found = learning(pod("web-1", container("app", "1", "1Gi")))
+    table.now = BEGIN + 300
+    if reported_first:
+        table.apply(NODE_METRIC, told(BEGIN, {"web-1": ("1", "1G")}))
+    for each in pods:
+        placed(table, each)
+    table.apply(NODE_METRIC, told(BEGIN + 120, {"web-1": ("1", "1G")}))
+    return float(found.usage.memory.percentile(np.array([0]), 0.9)[0])
+
+
+@pytest.mark.parametrize("field", ["state", "lastState"])
+@pytest.mark.parametrize("reported_first", [True, False], ids=["reported-before", "reported-after"])
+def test_a_container_that_was_killed_for_its_memory_needs_more(field: str, reported_first: bool) -> None:
+    kills = [killed(BEGIN + 60, field=field), killed(BEGIN + 60)]
+    assert memory_after(*kills, reported_first=reported_first) == pytest.approx(1.2 * (1 << 30), rel=0.06)
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        pytest.param(killed(BEGIN + 60, reason="Error"), id="another-reason"),
+        pytest.param(killed(BEGIN + 60, name="other"), id="no-such-container"),
+        pytest.param(killed(BEGIN - 2 * 86400), id="long-ago"),
+        pytest.param(killed(BEGIN + 86400), id="in-the-future"),
+    ],
+)
+def test_other_ends_tell_nothing_of_memory(ended: Any) -> None:
+    assert memory_after(ended) == pytest.approx(1e9, rel=0.06)
+
+
+def test_kills_are_forgotten_with_their_pod() -> None:
+    table, _ = learning(killed(BEGIN))
+    table.apply(POD, gone("web-1"))
+    assert not table._kills
