@@ -6,8 +6,8 @@ shows them. Claims that ask for what `scheduler.claims` does not know are refuse
 before its claims are allocated never starts.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from weakref import WeakSet
 
 import msgspec
@@ -59,7 +59,8 @@ class Claims:
 
     refused: str = ""
     """A reason against every node, empty when there is none."""
-    keys: tuple[Key, ...] = ()
+    uids: Mapping[Key, str] = field(default_factory=dict)
+    """The claims as they were looked at; one that is made again under a name is another one."""
     allocated: tuple[NodeSelector, ...] = ()
     """Nodes of claims that have devices, where not all reach them."""
     open: tuple[ClaimDemand, ...] = ()
@@ -74,8 +75,8 @@ class Plan:
     """A pod between choice and binding."""
 
     given: dict[Key, Given]
-    keys: tuple[Key, ...] = ()
-    """All claims of the pod, also those that had their devices before."""
+    uids: Mapping[Key, str] = field(default_factory=dict)
+    """All claims of the pod, also those that had their devices before, as they were looked at."""
     shared: frozenset[Key] = frozenset()
     """Claims of them that got their devices for another pod of the group, which writes them."""
     sent: bool = False
@@ -156,7 +157,9 @@ class DynamicResources(Plugin[Claims]):
         if classes:
             self.handle.forget(classes)
         for uid, plan in list(self._plans.items()):
-            if key in plan.shared:
+            if key in plan.uids and (claim is None or claim.metadata.uid != plan.uids[key]):
+                self.handle.reject(uid, Reason("a resource claim is gone", plugin=self.name))
+            elif key in plan.shared:
                 self._look_at_shared(uid, plan)
 
     def _used_otherwise(self, devices: Iterable[DeviceId]) -> None:
@@ -187,6 +190,7 @@ class DynamicResources(Plugin[Claims]):
         if len(found) < len(stated):
             return Claims("waiting for the pod's resource claims to be created")
         claims = self.handle.objects(CLAIMS)
+        uids: dict[Key, str] = {}
         allocated: list[NodeSelector] = []
         demands: list[ClaimDemand] = []
         for key in keys:
@@ -195,6 +199,7 @@ class DynamicResources(Plugin[Claims]):
                 return Claims(f'resourceclaim "{key.name}" not found')
             if claim.metadata.deletion_timestamp:
                 return Claims(f'resourceclaim "{key.name}" is being deleted')
+            uids[key] = claim.metadata.uid
             if claim.status.allocation is not None:
                 if claim.status.allocation.node_selector is not None:
                     allocated.append(claim.status.allocation.node_selector)
@@ -206,7 +211,7 @@ class DynamicResources(Plugin[Claims]):
             except (LookupError, AttributeError, TypeError, ValueError) as error:
                 return Claims(str(error))
         question = msgspec.msgpack.encode([demand.claim.spec for demand in demands])
-        return Claims("", keys, tuple(allocated), tuple(demands), tuple(own), question)
+        return Claims("", uids, tuple(allocated), tuple(demands), tuple(own), question)
 
     def pre_filter(self, attempt: Attempt, spec: Claims) -> Reason | None:
         """Claims that no node can help."""
@@ -216,7 +221,7 @@ class DynamicResources(Plugin[Claims]):
         if spec.refused:
             return Reason(spec.refused, resolvable=False)
         claims, uid = self.handle.objects(CLAIMS), attempt.pod.uid
-        for key in spec.keys:
+        for key in spec.uids:
             claim: ResourceClaim = claims[key]
             owner = claim.metadata.controlled_by
             if key in spec.own and (owner is None or owner.uid != uid) and not attempt.simulated:
@@ -245,7 +250,7 @@ class DynamicResources(Plugin[Claims]):
         snapshot, uid, chosen = attempt.snapshot, attempt.pod.uid, self._holdings.chosen
         effort = Effort()
         part = not isinstance(rows, slice) or rows.stop - rows.start != snapshot.rows_used
-        if part or any(key in chosen for key in spec.keys):
+        if part or any(key in chosen for key in spec.uids):
             numbers = np.arange(snapshot.rows_used)[rows]
             return np.array([self._judge(spec, int(row), uid, effort) for row in numbers], dtype=np.int64)
         if not spec.open:
@@ -260,7 +265,7 @@ class DynamicResources(Plugin[Claims]):
         """Devices are given back that alone keep the pod from a node, where the claim has no other consumer."""
         barred = self._barred(spec, failure)
         claims = self.handle.objects(CLAIMS)
-        for key in spec.keys if barred else ():
+        for key in spec.uids if barred else ():
             claim: ResourceClaim | None = claims.get(key)
             if claim is None or claim.status.allocation is None or claim.status.allocation.node_selector is None:
                 continue
@@ -273,10 +278,10 @@ class DynamicResources(Plugin[Claims]):
         """Choose devices for the claims that have none, but for those that a pod of the same group chose before."""
         uid, chosen = attempt.pod.uid, self._holdings.chosen
         given = self._given(spec, row, uid, Effort())
-        shared = frozenset(key for key in spec.keys if key in chosen and chosen[key].uid != uid)
+        shared = frozenset(key for key in spec.uids if key in chosen and chosen[key].uid != uid)
         if given is None or self._out_of_reach(shared, row):
             return Reason("devices were given to another claim meanwhile")
-        self._plans[uid] = Plan(given, spec.keys, shared)
+        self._plans[uid] = Plan(given, spec.uids, shared)
         for key in shared:
             chosen[key].sharers.add(uid)
         for key, devices in given.items():
@@ -291,20 +296,22 @@ class DynamicResources(Plugin[Claims]):
     def pre_bind(self, attempt: Attempt, spec: Claims, row: Row) -> Reason | Sequence[Write]:
         """Write devices and consumers into each claim, which holds only for the claim that was looked at."""
         plan = self._plans[attempt.pod.uid]
-        plan.sent = True
         claims, placed = self.handle.objects(CLAIMS), self.handle.snapshot.pods
         demands = {demand.key: demand for demand in spec.open}
         writes: list[Write] = []
-        for key in spec.keys:
+        for key, seen in spec.uids.items():
             claim: ResourceClaim | None = claims.get(key)
-            if claim is None:
+            if claim is None or claim.metadata.uid != seen:
                 return Reason(f'resourceclaim "{key.name}" is gone')
+            if not self._still_holds(plan, key, claim, attempt.pod.uid, row):
+                return Reason(f'the devices of resourceclaim "{key.name}" changed while the pod was held')
             consumers, allocation = [attempt.pod], None
             if key in plan.given:
-                sharers = sorted(self._holdings.chosen[key].sharers) if key in self._holdings.chosen else []
+                sharers = sorted(self._holdings.chosen[key].sharers)
                 consumers += [placed[uid].info for uid in sharers if uid in placed]
                 allocation = (demands[key], plan.given[key])
             writes += reserved(claim, key, consumers, allocation, attempt.now)
+        plan.sent = True
         return writes
 
     def unreserve(self, attempt: Attempt, spec: Claims, row: Row) -> None:
@@ -316,7 +323,7 @@ class DynamicResources(Plugin[Claims]):
         if plan is None:
             return
         alone: set[str] = set()
-        for key in plan.keys:
+        for key in plan.uids:
             choice = self._holdings.chosen.get(key)
             if choice is None:
                 continue
@@ -326,7 +333,7 @@ class DynamicResources(Plugin[Claims]):
             elif choice.uid == uid:
                 alone |= choice.sharers
                 self._used_otherwise(self._holdings.drop(key))
-        left = spec.keys if plan.sent else tuple(plan.shared)
+        left = spec.uids if plan.sent else tuple(plan.shared)
         self._leaving |= {(key, uid) for key in left}
         for other in sorted(alone):
             self.handle.reject(other, Reason("a resource claim lost its devices", plugin=self.name))
@@ -348,7 +355,7 @@ class DynamicResources(Plugin[Claims]):
             elif any(each.uid == uid for each in claim.status.reserved_for):
                 writes.append(without(claim, key, uid))
         release, self._release = self._release, {}
-        in_use = {key for plan in self._plans.values() for key in plan.keys} if release else set()
+        in_use = {key for plan in self._plans.values() for key in plan.uids} if release else set()
         for key, (version, uid) in release.items():
             claim = claims.get(key)
             if claim is None or claim.metadata.resource_version != version or key in in_use or not idle(claim, uid):
@@ -357,6 +364,19 @@ class DynamicResources(Plugin[Claims]):
         return writes
 
     # Internals
+
+    def _still_holds(self, plan: Plan, key: Key, claim: ResourceClaim, uid: str, row: Row) -> bool:
+        """Return whether the claim's devices, chosen or shown, are those that the pod was held for.
+
+        Others take them meanwhile where a controller, or another scheduler, changed the claim while the pod waited.
+        """
+        allocation = claim.status.allocation
+        if key in plan.given:
+            choice = self._holdings.chosen.get(key)
+            return allocation is None and choice is not None and choice.uid == uid
+        if allocation is None:
+            return False
+        return allocation.node_selector is None or self._reaches(allocation.node_selector, row)
 
     def _barred(self, spec: Claims, failure: Failure) -> list[int]:
         """Rows that take the pod as far as the filters before this one say, and that its claims' devices are not on."""
@@ -397,7 +417,7 @@ class DynamicResources(Plugin[Claims]):
         snapshot, chosen = self.handle.snapshot, self._holdings.chosen
         if not snapshot.live[row]:
             return 0
-        shared = [key for key in spec.keys if key in chosen and chosen[key].uid != uid]
+        shared = [key for key in spec.uids if key in chosen and chosen[key].uid != uid]
         if not all(self._reaches(selector, row) for selector in spec.allocated) or self._out_of_reach(shared, row):
             return OUT_OF_REACH
         return self._serves(spec, row, uid, effort)
@@ -431,7 +451,7 @@ class DynamicResources(Plugin[Claims]):
         name = snapshot.names[row]
         if any(demand.requests for demand in demands) and not self._inventory.may_serve(name):
             return None
-        offer = self._holdings.offer(self._inventory, name, snapshot.labels.of(row), uid=uid, own=spec.keys)
+        offer = self._holdings.offer(self._inventory, name, snapshot.labels.of(row), uid=uid, own=spec.uids)
         return allocate(demands, offer, self._selects, effort)
 
     def _selects(self, expression: Expression, device: Device) -> bool:

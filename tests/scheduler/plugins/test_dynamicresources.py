@@ -164,6 +164,49 @@ def test_a_gang_whose_claim_is_not_written_lets_go() -> None:
     assert isinstance(attempt(made, asking("r", "d"), 140.0), BindingPlan)
 
 
+def gone(made: Engine, document: dict[str, Any], now: float = 0.0) -> None:
+    item = msgspec.convert(document, ResourceClaim)
+    key = Key(item.metadata.namespace, item.metadata.name)
+    made.on_object(ObjectEvent(CLAIMS, Action.DELETE, key, item, None), now)
+
+
+def hold_p(made: Engine) -> str:
+    """Hold pod p, of a gang of two and with claim c, and return its node; the next attempt is for q."""
+    for item in (gang("p", "q")[0], gang("p", "q", claims=())[1]):
+        made.on_pod(Action.ADD, item, 0.0)
+    made.schedule_one(0.0)
+    ((info, row),) = made.waiting().values()
+    assert info.uid == "uid-p"
+    return made.snapshot.names[row]
+
+
+@pytest.mark.parametrize("seen", [pytest.param(True, id="deletion seen"), pytest.param(False, id="replaced at once")])
+def test_devices_are_not_written_into_a_claim_that_was_made_again(seen: bool) -> None:
+    made = cluster(n0=("gpu0",))
+    before = claim(made, "c")
+    hold_p(made)
+    if seen:
+        gone(made, before)
+    claim(made, "c", uid="another")
+    assert not made.waiting()
+    claim(made, "d")
+    made.place_on(asking("other", "d"), "n0", 1.0)
+    while made.schedule_one(1.0) is not None:
+        pass
+    (plan,) = made.bindings
+    assert plan.placed.info.uid == "uid-other"
+
+
+def test_a_held_pod_is_not_bound_once_its_claim_has_other_devices() -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0",))
+    claim(made, "c")
+    node = hold_p(made)
+    shown(made, "c", {"n0": "n1", "n1": "n0"}[node])
+    made.schedule_one(1.0)
+    assert "uid-p" not in [plan.placed.info.uid for plan in made.bindings]
+    assert "changed while the pod was held" in str([each.message for each in made.outcomes])
+
+
 def test_a_consumer_of_a_claim_that_does_not_come_is_taken_out() -> None:
     made = cluster(n0=("gpu0",))
     claim(made, "c")
@@ -219,8 +262,7 @@ def test_a_device_is_taken_from_the_choice_until_the_claim_is_gone() -> None:
     results = [{"request": "r", "driver": "d.io", "pool": "n0", "device": "gpu0"}]
     shown = claim(made, "c", status={"allocation": {"devices": {"results": results}}})
     assert attempt(made, asking("s", "d")) == no_room
-    item = msgspec.convert(shown, ResourceClaim)
-    made.on_object(ObjectEvent(CLAIMS, Action.DELETE, Key("default", "c"), item, None), 2.0)
+    gone(made, shown, 2.0)
     assert isinstance(attempt(made, asking("t", "d"), 20.0), BindingPlan)
 
 
