@@ -1,12 +1,13 @@
 """Devices for claims: which devices of a node serve them, and how that is written.
 
 The search gives the devices that kube-scheduler would give. Where it ends without an answer, requests of one form for
-whole devices are still decided exactly (a matching of requests with devices for each choice of values of constraints).
+whole devices are still decided (a matching of requests with devices for each choice of values of constraints).
 """
 
 import itertools
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +18,14 @@ from cluster.resources import Key
 from scheduler.claims.capacity import amount_text
 from scheduler.claims.demand import MAX_DEVICES, ClaimDemand, Constraint, Demand
 from scheduler.claims.inventory import Device, DeviceId
-from scheduler.claims.search import Offer, Search, SearchEndedError, Selects, Share, value_of
+from scheduler.claims.search import Offer, Search, SearchEndedError, Selects, Share, Steps, value_of
 
-MAX_STEPS = 2048
-"""Steps of the search on a node; a claim that takes more is not served there, unless the matching serves it."""
-FREE_STEPS = 64
+MAX_STEPS = 8192
+"""Steps of the search on a node, beside a look at every device for each device that is asked for, and as many of the
+matching; a claim that takes more of both is not served there."""
+FREE_STEPS = 512
 """Steps on every node, which most claims do not exceed."""
-MAX_STEPS_OF_ATTEMPT = 100_000
+MAX_STEPS_OF_ATTEMPT = 200_000
 """Steps beyond these on all nodes of one attempt together."""
 MAX_CHOICES = 256
 """Choices of values for constraints that the matching tries on a node."""
@@ -32,11 +34,32 @@ Given = list[Share]
 """The devices of a claim."""
 
 
+class EffortEndedError(Exception):
+    """The steps of the attempt did not suffice for the node; another attempt may find devices there."""
+
+
 @dataclass(slots=True)
 class Effort:
     """Steps beyond the free ones that are left to one attempt."""
 
     steps: int = MAX_STEPS_OF_ATTEMPT
+
+    @contextmanager
+    def lent(self, most: int, free: int = 0) -> Iterator[Steps]:
+        """Steps for one node, at most so many beside free ones.
+
+        Raises SearchEndedError when they do not suffice, EffortEndedError when that is for want of what is left here.
+        """
+        more = min(most, self.steps)
+        steps = Steps(free + more)
+        try:
+            yield steps
+        except SearchEndedError as error:
+            if more < most:
+                raise EffortEndedError from error
+            raise
+        finally:
+            self.steps -= more - min(max(steps.left, 0), more)
 
 
 def allocate(
@@ -44,18 +67,25 @@ def allocate(
 ) -> dict[Key, Given] | None:
     """Return devices for every claim out of those that are offered; None when they do not suffice.
 
-    Raises EvaluationError where a selector fails on a device.
+    Raises EvaluationError where a selector fails on a device, EffortEndedError when the attempt has too few steps left.
     """
     effort = effort or Effort()
-    more = min(MAX_STEPS, effort.steps)
-    effort.steps -= more
+    asked = sum(
+        max((option.count for option in options), default=0) or 1 for each in claims for options in each.requests
+    )
+    most = min(MAX_STEPS + asked * len(offer.devices), MAX_STEPS_OF_ATTEMPT // 2)
     try:
-        found, left = Search(claims, offer, selects).run(FREE_STEPS + more)
+        with effort.lent(most, FREE_STEPS) as steps:
+            found = Search(claims, offer, selects).run(steps)
     except SearchEndedError:
         plain = all(claim.plain for claim in claims)
-        simple = not any(device.consumes or device.capacities for device in offer.devices)
-        return _by_matching(claims, offer, selects) if plain and simple else None
-    effort.steps += min(left, more)
+        if not plain or any(device.consumes or device.capacities for device in offer.devices):
+            return None
+        try:
+            with effort.lent(most) as steps:
+                return _by_matching(claims, offer, selects, steps)
+        except SearchEndedError:
+            return None
     return None if found is None else {claim.key: given for claim, given in zip(claims, found, strict=True)}
 
 
@@ -63,13 +93,16 @@ Slot = tuple[ClaimDemand, Demand, list[Device]]
 """A request with the devices that it may be given."""
 
 
-def _by_matching(claims: Sequence[ClaimDemand], offer: Offer, selects: Selects) -> dict[Key, Given] | None:
+def _by_matching(
+    claims: Sequence[ClaimDemand], offer: Offer, selects: Selects, steps: Steps
+) -> dict[Key, Given] | None:
     given: dict[Key, Given] = {}
     used = set(offer.taken)
     slots: list[Slot] = []
     for claim in claims:
         given[claim.key] = []
         for (demand,) in claim.requests:
+            steps.take(len(offer.devices))
             meant = [device for device in offer.devices if all(selects(each, device) for each in demand.selectors)]
             if demand.count == 0:
                 barred = any(device.id in used or not demand.tolerates(device) for device in meant)
@@ -81,7 +114,7 @@ def _by_matching(claims: Sequence[ClaimDemand], offer: Offer, selects: Selects) 
     choices = [_values(claim, rule, slots) for claim in claims for rule in claim.constraints]
     rules = [(claim, rule) for claim in claims for rule in claim.constraints]
     for values in itertools.islice(itertools.product(*choices), MAX_CHOICES):
-        chosen = _matched(slots, used, list(zip(rules, values, strict=True)))
+        chosen = _matched(slots, used, list(zip(rules, values, strict=True)), steps)
         if chosen is not None:
             for claim, share in chosen:
                 given[claim.key].append(share)
@@ -101,11 +134,15 @@ def _values(claim: ClaimDemand, rule: Constraint, slots: Sequence[Slot]) -> list
 
 
 def _matched(
-    slots: Sequence[Slot], used: Collection[DeviceId], rules: Sequence[tuple[tuple[ClaimDemand, Constraint], Any]]
+    slots: Sequence[Slot],
+    used: Collection[DeviceId],
+    rules: Sequence[tuple[tuple[ClaimDemand, Constraint], Any]],
+    steps: Steps,
 ) -> list[tuple[ClaimDemand, Share]] | None:
     """A device for each unit of the requests that keep the rules, by augmenting paths."""
     units: list[Slot] = []
     for claim, demand, meant in slots:
+        steps.take(len(meant))
         bound = [(rule, value) for (owner, rule), value in rules if owner is claim and rule.concerns(demand)]
         fitting = [device for device in meant if all(value_of(device, rule) == value for rule, value in bound)]
         if demand.count == 0:
@@ -118,6 +155,7 @@ def _matched(
     held: dict[int, Device] = {}
 
     def place(unit: int, tried: set[DeviceId]) -> bool:
+        steps.take(len(units[unit][2]))
         # One that is not held goes before moving others.
         for device in sorted(units[unit][2], key=lambda device: device.id in holder):
             if device.id in tried:

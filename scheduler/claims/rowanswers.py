@@ -1,7 +1,7 @@
 """Answers for all rows by what is asked, of which only those for changed rows are asked again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ class _Answers:
     bits: NDArray[np.int64]
     seen: int
     """Number of changes that they take into account."""
+    unknown: set[Row] = field(default_factory=set)
+    """Rows that are asked again next time."""
 
 
 class RowAnswers:
@@ -42,15 +44,17 @@ class RowAnswers:
         """Forget all answers."""
         self._known.clear()
 
-    def of(self, question: bytes, rows_used: int, answer: Callable[[Row], int]) -> NDArray[np.int64]:
-        """int64[rows_used]: the answers for all rows. Not to be changed."""
+    def of(
+        self, question: bytes, rows_used: int, answer: Callable[[Row], int], *, unknown: int | None = None
+    ) -> NDArray[np.int64]:
+        """int64[rows_used]: the answers for all rows. Not to be changed. An answer `unknown` is not kept."""
         seen = self._forgotten + len(self._changes)
         known = self._known.pop(question, None)
         if known is None or known.seen < self._forgotten:
             known = _Answers(np.zeros(0, dtype=np.int64), seen)
             stale: set[Row] = set()
         else:
-            stale = set(self._changes[known.seen - self._forgotten :])
+            stale = {*self._changes[known.seen - self._forgotten :], *known.unknown}
         before = known.bits.shape[0]
         if before != rows_used:
             bits = np.zeros(rows_used, dtype=np.int64)
@@ -59,9 +63,12 @@ class RowAnswers:
             stale |= set(range(before, rows_used))
         elif stale:
             known.bits = known.bits.copy()
+        known.unknown.clear()
         for row in stale:
             if row < rows_used:
-                known.bits[row] = answer(row)
+                known.bits[row] = given = answer(row)
+                if given == unknown:
+                    known.unknown.add(row)
         known.seen = seen
         if len(self._known) >= MAX_QUESTIONS:
             del self._known[next(iter(self._known))]

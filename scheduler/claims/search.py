@@ -20,6 +20,19 @@ class SearchEndedError(Exception):
     """The search took too many steps; whether there is an answer is not known."""
 
 
+@dataclass(slots=True)
+class Steps:
+    """Steps that are left: one for each device that is looked at, and one for each place that is reached."""
+
+    left: int
+
+    def take(self, count: int = 1) -> None:
+        """Take steps. Raises SearchEndedError when they do not suffice."""
+        self.left -= count
+        if self.left < 0:
+            raise SearchEndedError
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
     """A device for a request: whole, or the part of it that is consumed."""
@@ -76,38 +89,37 @@ class Search:
         self._least: list[list[int]] = []
         """Devices that the requests of each claim from one on need at least."""
 
-    def run(self, steps: int) -> tuple[list[list[Share]] | None, int]:
-        """Return each claim's devices, None where there are none that serve all, and the steps that are left.
+    def run(self, steps: Steps) -> list[list[Share]] | None:
+        """Return each claim's devices, None where there are none that serve all.
 
         Raises EvaluationError where a selector fails, SearchEndedError when the steps do not suffice.
         """
         for claim in self._claims:
             for demand in (demand for options in claim.requests for demand in options if demand.count == 0):
                 if not self._offer.settled:
-                    return None, steps
+                    return None
+                steps.take(len(self._offer.devices))
                 self._all[id(demand)] = [
                     device
                     for device in self._offer.devices
                     if self._means(demand, device) and self._consumption(demand, device) is not None
                 ]
         if not self._claims:
-            return [], steps
+            return []
         self._least = [self._least_from(claim) for claim in self._claims]
-        path = [self._moves(_At(0))]
+        path = [self._moves(_At(0), steps)]
         while path:
             reached = next(path[-1], None)
             if reached is None:
                 path.pop()
                 continue
             if reached.claim == len(self._claims):
-                return self._given, steps
-            steps -= 1
-            if steps < 0:
-                raise SearchEndedError
-            path.append(self._moves(reached))
-        return None, steps
+                return self._given
+            steps.take()
+            path.append(self._moves(reached, steps))
+        return None
 
-    def _moves(self, at: _At) -> Iterator[_At]:
+    def _moves(self, at: _At, steps: Steps) -> Iterator[_At]:
         """The places that can be reached from one, each undone before the next."""
         claim = self._claims[at.claim]
         if at.request == len(claim.requests):
@@ -129,6 +141,7 @@ class Search:
             return
         devices = self._offer.devices if every is None else every[: at.unit + 1]
         for place in range(at.start if every is None else at.unit, len(devices)):
+            steps.take()
             device = devices[place]
             if not self._is_free(at.claim, demand, device) or not self._means(demand, device):
                 continue

@@ -18,7 +18,7 @@ from api.kube.objects import Node, Pod
 from api.kube.selectors import NodeSelector, node_term_matches
 from cluster.resources import DEVICE_CLASSES, RESOURCE_SLICES, Key
 from scheduler.claim_writes import CLAIMS, MAX_CONSUMERS, emptied, idle, reserved, without
-from scheduler.claims.allocation import Effort, Given, allocate
+from scheduler.claims.allocation import Effort, EffortEndedError, Given, allocate
 from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, demand_of
 from scheduler.claims.expression import EvaluationError, Expression
 from scheduler.claims.holdings import Choice, Holdings
@@ -44,7 +44,7 @@ from scheduler.framework import (
 SLICES = RESOURCE_SLICES.of(ResourceSlice)
 CLASSES = DEVICE_CLASSES.of(DeviceClass)
 
-OUT_OF_REACH, NO_DEVICES, SELECTOR_FAILED = 1, 2, 4
+OUT_OF_REACH, NO_DEVICES, SELECTOR_FAILED, UNKNOWN = 1, 2, 4, 8
 DOUBT_SECONDS = 60.0
 """Time for which devices stay taken whose writing failed, unless the claim shows devices or is gone."""
 SHARED_SECONDS = 60.0
@@ -236,11 +236,12 @@ class DynamicResources(Plugin[Claims]):
         return None
 
     def reasons(self, spec: Claims) -> tuple[Reason, ...]:
-        """Out of reach, too few devices, or a selector that fails."""
+        """Out of reach, too few devices, a selector that fails, or a search that has yet to end."""
         return (
             Reason("node(s) did not reach the devices of a resource claim", resolvable=False),
             Reason("node(s) could not allocate all resource claims"),
             Reason("node(s) with devices on which a claim's selector fails", resolvable=False),
+            Reason("node(s) whose devices will be searched in another attempt", resolvable=False),
         )
 
     def filter(self, attempt: Attempt, spec: Claims, rows: Rows) -> Bits | None:
@@ -255,7 +256,11 @@ class DynamicResources(Plugin[Claims]):
             return np.array([self._judge(spec, int(row), uid, effort) for row in numbers], dtype=np.int64)
         if not spec.open:
             return self._reached_bits(spec, snapshot.rows_used)
-        bits = self._rows.of(spec.question, snapshot.rows_used, lambda row: self._serves(spec, row, uid, effort))
+
+        def serves(row: Row) -> int:
+            return self._serves(spec, row, uid, effort)
+
+        bits = self._rows.of(spec.question, snapshot.rows_used, serves, unknown=UNKNOWN)
         if not spec.allocated:
             return bits
         reached = self._reached_bits(spec, snapshot.rows_used)
@@ -441,6 +446,8 @@ class DynamicResources(Plugin[Claims]):
             return 0 if self._given(spec, row, uid, effort) is not None else NO_DEVICES
         except EvaluationError:
             return SELECTOR_FAILED
+        except EffortEndedError:
+            return UNKNOWN
 
     def _given(self, spec: Claims, row: Row, uid: str, effort: Effort) -> dict[Key, Given] | None:
         chosen = self._holdings.chosen

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from api.kube.claims import DeviceClass, ResourceClaim
 from api.kube.selectors import NodeSelector
 from cluster.resources import Key
-from scheduler.claims.allocation import allocate, allocation_document
+from scheduler.claims.allocation import (
+    FREE_STEPS,
+    MAX_STEPS,
+    MAX_STEPS_OF_ATTEMPT,
+    Effort,
+    EffortEndedError,
+    allocate,
+    allocation_document,
+)
 from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, demand_of
 from scheduler.claims.expression import Expression, Selectable
 from scheduler.claims.inventory import Device, DeviceId, DeviceTaint
@@ -176,6 +184,25 @@ def test_a_search_that_takes_too_long_is_left_to_the_matching() -> None:
     assert [name for request, name in given["c"] if request == "one"] == ["y"]
     near = [{"matchAttribute": "d.io/numa"}]
     assert found([claim("c", request("any", count=9), request("one", only), constraints=near)], many) is None
+
+
+def test_a_step_is_a_device_that_is_looked_at() -> None:
+    many, wanted = [device(f"x{index}", numa=0) for index in range(FREE_STEPS + 1)], [claim("c", request("r", X))]
+    effort = Effort()
+    assert allocate(wanted, Offer(many, {each.id for each in many}), selects, effort) is None
+    assert effort.steps < MAX_STEPS_OF_ATTEMPT
+    with pytest.raises(EffortEndedError):
+        allocate(wanted, Offer(many, {each.id for each in many}), selects, Effort(0))
+
+
+def test_the_matching_takes_its_steps_from_the_attempt() -> None:
+    many = [device(f"x{index}", numa=index % 4) for index in range(40)]
+    wanted = [claim("c", request("r", count=11), constraints=[{"matchAttribute": "d.io/numa"}])]
+    most, effort = MAX_STEPS + 11 * len(many), Effort()
+    assert allocate(wanted, Offer(many), selects, effort) is None
+    assert MAX_STEPS_OF_ATTEMPT - 2 * most <= effort.steps < MAX_STEPS_OF_ATTEMPT - most
+    with pytest.raises(EffortEndedError):
+        allocate(wanted, Offer(many), selects, Effort(most))
 
 
 def test_taints_keep_requests_without_a_toleration_away() -> None:

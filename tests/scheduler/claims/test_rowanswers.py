@@ -58,3 +58,15 @@ def test_everything_is_asked_again_when_all_may_have_changed(monkeypatch: pytest
     made.clear()
     made.of(b"q", 2, asked)
     assert asked.taken() == [0, 1]
+
+
+def test_an_answer_that_is_not_known_yet_is_asked_for_again() -> None:
+    made, asked = RowAnswers(), Asked()
+    first = made.of(b"q", 3, asked, unknown=12)
+    assert list(first) == [1, 12, 23]
+    asked.taken()
+    second = made.of(b"q", 3, asked, unknown=12)
+    assert asked.taken() == [1]
+    assert list(second) == [1, 11, 23]
+    assert first[1] == 12
+    assert made.of(b"q", 3, asked, unknown=12) is second

@@ -11,7 +11,8 @@ from api.kube.objects import Pod
 from cluster.resources import PODS, RESOURCE_CLAIMS, Key, Patch, merge_patch
 from cluster.twin import Twin
 from scheduler.claim_writes import CLAIMS, FINALIZER
-from scheduler.claims.allocation import allocate
+from scheduler.claims import allocation
+from scheduler.claims.allocation import Effort, allocate
 from scheduler.claims.inventory import DeviceId
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Write
@@ -113,6 +114,19 @@ def test_a_node_is_asked_for_its_own_devices_alone(monkeypatch: pytest.MonkeyPat
     claim(made, "c")
     assert isinstance(attempt(made, asking("p", "c")), BindingPlan)
     assert asked[:2] == [{("d.io", "n0", "gpu0")}, {("d.io", "n1", "gpu0")}]
+
+
+def test_a_refusal_for_want_of_steps_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cluster(n0=("gpu0", "gpu1"))
+    claim(made, "c", count=2)
+    monkeypatch.setattr(allocation, "FREE_STEPS", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(dynamicresources, "Effort", lambda: Effort(1))
+        assert "will be searched in another attempt" in str(attempt(made, asking("p", "c")))
+    made.tick(400.0)
+    outcome = made.schedule_one(400.0)
+    assert outcome is not None
+    assert outcome.node == "n0"
 
 
 def gang(*names: str, claims: tuple[str, ...] = ("c",)) -> list[Pod]:
