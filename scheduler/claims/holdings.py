@@ -35,7 +35,8 @@ class Choice:
     @property
     def parts(self) -> Parts:
         """Devices of which a part is given."""
-        return tuple((each.device.id, each.consumed) for each in self.given if each.consumed is not None)
+        parts = ((each.device.id, each.consumed, each.demand.admin) for each in self.given)
+        return tuple((device, consumed) for device, consumed, admin in parts if consumed is not None and not admin)
 
     @property
     def used(self) -> frozenset[DeviceId]:
@@ -148,9 +149,11 @@ def _shown(allocation: Allocation) -> tuple[frozenset[DeviceId], Parts]:
     parts: list[tuple[DeviceId, Mapping[str, int]]] = []
     for each in allocation.devices.results:
         device = (each.driver, each.pool, each.device)
+        if each.admin_access:
+            continue
         if each.share_id:
             parts.append((device, _amounts(each.consumed_capacity)))
-        elif not each.admin_access:
+        else:
             whole.add(device)
     return frozenset(whole), tuple(parts)
 

@@ -8,7 +8,7 @@ from api.kube.claims import ResourceClaim, ResourceSlice
 from cluster.resources import Key
 from scheduler.claims.demand import Demand
 from scheduler.claims.holdings import Choice, Holdings
-from scheduler.claims.inventory import Device, Inventory
+from scheduler.claims.inventory import Inventory
 from scheduler.claims.search import Share
 
 DEMAND = Demand("r", 1, ())
@@ -63,8 +63,12 @@ def test_what_was_chosen_is_free_to_its_own_pod_alone() -> None:
 
 def test_admin_access_takes_nothing() -> None:
     made, devices = Holdings(), inventory()
-    whole: Device = devices.on("n0", {})[0]
+    whole, part = devices.on("n0", {})
     admin = Demand("r", 1, (), admin=True)
-    assert not made.choose(Key("ns", "c"), Choice("u", [Share(admin, whole)]))
-    assert made.offer(devices, "n0", {}, uid="v", own=()).taken == set()
+    assert not made.choose(Key("ns", "c"), Choice("u", [Share(admin, whole), Share(admin, part, {"memory": 3000})]))
+    offer = made.offer(devices, "n0", {}, uid="v", own=())
+    assert (offer.taken, offer.shares) == (set(), {})
     assert not made.drop(Key("ns", "c"))
+    result = {"device": "part", "shareID": "a", "consumedCapacity": {"memory": "3"}, "adminAccess": True}
+    assert not made.show(Key("ns", "c"), shown(result))
+    assert made.offer(devices, "n0", {}, uid="v", own=()).shares == {}
