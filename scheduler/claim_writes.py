@@ -1,6 +1,6 @@
 """Changes of claims: devices and consumers in, consumers and devices out, each for the claim as it was looked at."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from api.kube.claims import ResourceClaim
@@ -48,9 +48,9 @@ def reserved(
         yield Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False, continues=not protected)
 
 
-def without(claim: ResourceClaim, key: Key, uid: str) -> Write:
-    """Take a consumer out of the claim."""
-    left = [each for each in _consumers(claim) if each["uid"] != uid]
+def without(claim: ResourceClaim, key: Key, uids: Collection[str]) -> Write:
+    """Take consumers out of the claim."""
+    left = [each for each in _consumers(claim) if each["uid"] not in uids]
     body: Mapping[str, Any] = {"metadata": as_seen(claim), "status": {"reservedFor": left or None}}
     return Write(Verb.PATCH_STATUS, CLAIMS, key, merge_patch(body), repeat=False)
 

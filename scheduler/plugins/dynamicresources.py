@@ -110,8 +110,10 @@ class DynamicResources(Plugin[Claims]):
         self._inventory = Inventory()
         self._holdings = Holdings()
         self._plans: dict[str, Plan] = {}
-        self._leaving: set[tuple[Key, str]] = set()
-        """Claims with the UID of a pod of ours that they were reserved for and that did not come to be bound."""
+        self._leaving: dict[Key, dict[str, float]] = {}
+        """UIDs of pods of ours that claims may be reserved for and that did not come to be bound, by claim; with the
+        time until which a late write may still reserve it."""
+        self._ticked = 0.0
         self._release: dict[Key, tuple[str, str]] = {}
         """Claims to take devices from, each as it was looked at: its version, and the UID of the pod that it bars."""
         self._classes_of: dict[Key, WeakSet[PodClass]] = {}
@@ -328,18 +330,20 @@ class DynamicResources(Plugin[Claims]):
         if plan is None:
             return
         alone: set[str] = set()
+        # The attempt of a pod that was held began long before.
+        until = max(attempt.now, self._ticked) + DOUBT_SECONDS
         for key in plan.uids:
             choice = self._holdings.chosen.get(key)
             if choice is None:
                 continue
             choice.sharers.discard(uid)
             if choice.uid == uid and plan.sent:
-                choice.until = attempt.now + DOUBT_SECONDS
+                choice.until = until
             elif choice.uid == uid:
                 alone |= choice.sharers
                 self._used_otherwise(self._holdings.drop(key))
-        left = spec.uids if plan.sent else tuple(plan.shared)
-        self._leaving |= {(key, uid) for key in left}
+        for key in spec.uids if plan.sent else plan.shared:
+            self._leaving.setdefault(key, {})[uid] = until
         for other in sorted(alone):
             self.handle.reject(other, Reason("a resource claim lost its devices", plugin=self.name))
 
@@ -350,19 +354,14 @@ class DynamicResources(Plugin[Claims]):
 
     def tick(self, now: float) -> Iterable[Write]:
         """Take pods out of claims that did not come to be bound, and devices from claims without consumers."""
+        self._ticked = now
         for key in [key for key, choice in self._holdings.chosen.items() if choice.until <= now]:
             self._used_otherwise(self._holdings.drop(key))
-        claims, writes = self.handle.objects(CLAIMS), list[Write]()
-        for key, uid in list(self._leaving):
-            claim: ResourceClaim | None = claims.get(key)
-            if claim is None or uid in self._plans or uid in self.handle.snapshot.pods:
-                self._leaving.discard((key, uid))
-            elif any(each.uid == uid for each in claim.status.reserved_for):
-                writes.append(without(claim, key, uid))
+        claims, writes = self.handle.objects(CLAIMS), list(self._taken_out(now))
         release, self._release = self._release, {}
         in_use = {key for plan in self._plans.values() for key in plan.uids} if release else set()
         for key, (version, uid) in release.items():
-            claim = claims.get(key)
+            claim: ResourceClaim | None = claims.get(key)
             if claim is None or claim.metadata.resource_version != version or key in in_use or not idle(claim, uid):
                 continue
             writes.append(emptied(claim, key))
@@ -382,6 +381,19 @@ class DynamicResources(Plugin[Claims]):
         if allocation is None:
             return False
         return allocation.node_selector is None or self._reaches(allocation.node_selector, row)
+
+    def _taken_out(self, now: float) -> Iterable[Write]:
+        """One write for each claim that shows pods which did not come to be bound."""
+        claims, placed = self.handle.objects(CLAIMS), self.handle.snapshot.pods
+        for key, leaving in list(self._leaving.items()):
+            claim: ResourceClaim | None = claims.get(key)
+            shown = {each.uid for each in claim.status.reserved_for} if claim is not None else set[str]()
+            gone = {uid: until for uid, until in leaving.items() if uid not in self._plans and uid not in placed}
+            self._leaving[key] = {uid: until for uid, until in gone.items() if uid in shown or until > now}
+            if claim is None or not self._leaving[key]:
+                del self._leaving[key]
+            elif gone.keys() & shown:
+                yield without(claim, key, gone.keys() & shown)
 
     def _barred(self, spec: Claims, failure: Failure) -> list[int]:
         """Rows that take the pod as far as the filters before this one say, and that its claims' devices are not on."""

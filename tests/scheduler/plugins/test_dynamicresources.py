@@ -237,6 +237,31 @@ def test_a_consumer_of_a_claim_that_does_not_come_is_taken_out() -> None:
     assert [each["name"] for each in bodies((write,))[0]["status"]["reservedFor"]] == ["p"]
 
 
+def test_pods_that_did_not_come_are_taken_out_of_a_claim_together_and_then_forgotten() -> None:
+    made = cluster(n0=("gpu0",))
+    claim(made, "c")
+    pods = gang("p", "q", "r")
+    for each in pods:
+        made.on_pod(Action.ADD, each, 0.0)
+    while made.schedule_one(0.0) is not None:
+        pass
+    made.tick(600.0)
+    made.bind_failed(made.bindings.popleft(), "in doubt", 600.0)
+    for each in pods:
+        made.on_pod(Action.DELETE, each, 601.0)
+    shown(made, "c", "n0", "p", "q", "r")
+    made.tick(602.0)
+    (write,) = [write for write in made.writes if write.resource is CLAIMS]
+    assert bodies((write,))[0]["status"] == {"reservedFor": None}
+    plugin = made.plugins["DynamicResources"]
+    assert isinstance(plugin, DynamicResources)
+    shown(made, "c", "n0")
+    made.tick(603.0)
+    assert plugin._leaving, "a late write may still reserve the claim"
+    made.tick(661.0)
+    assert not plugin._leaving
+
+
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_finalizer_devices_and_consumer_are_written_in_this_order(meanwhile: bool) -> None:
     made = cluster(n0=("gpu0",))
