@@ -9,6 +9,7 @@ import msgspec
 from api.frame import CgroupInfo
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, parse
+from detector.hysteresis import USUAL
 
 Loss = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -41,17 +42,17 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     qos_thresholds: dict[QoSClass, Loss] = {}
     """Thresholds of single QoS classes."""
     selector: Selector = Selector()
-    ticks: Annotated[int, msgspec.Meta(ge=1)] = 2
+    ticks: Annotated[int, msgspec.Meta(ge=1)] = USUAL.ticks
     """The rule must hold in this many ..."""
-    of_ticks: Annotated[int, msgspec.Meta(ge=1, le=60)] = 3
+    of_ticks: Annotated[int, msgspec.Meta(ge=1, le=60)] = USUAL.of_ticks
     """... of this many ticks."""
     at_once_ratio: Annotated[float, msgspec.Meta(ge=1)] = 8.0
     """One tick is enough for a loss of this many thresholds, if most of it was seen directly to be another's doing."""
-    close_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    close_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = USUAL.close_ratio
     """A verdict closes when the loss stays below this part of the threshold for `hold_seconds`."""
-    hold_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
+    hold_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = USUAL.hold_seconds
     """Doubled each time a verdict comes back soon after it closed, up to a minute, so that pulses make one verdict."""
-    cooldown_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    cooldown_seconds: Annotated[float, msgspec.Meta(ge=0)] = USUAL.cooldown_seconds
     """Time after a verdict closed in which the rule opens none for the same victim; delays verdicts that come back."""
 
     @property

@@ -1,9 +1,6 @@
-"""Rule engine: ticks in, verdicts out. A rule opens one when it is met in N of M ticks, and closes it after a hold
-time.
+"""Rule engine: ticks in, verdicts out, which open and close by `detector/hysteresis.py`.
 
-A loss of many thresholds that was seen directly to be another cgroup's doing opens at once. A verdict that comes back
-soon after it closed is held twice as long the next time, so that a pulsing culprit makes one verdict and not one a
-pulse.
+A loss of many thresholds that was seen directly to be another cgroup's doing opens at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +12,7 @@ from numpy.typing import NDArray
 from api.verdicts import OWN_THREADS, Verdict, VerdictState
 from detector.arrays import Flags, Floats
 from detector.correlation import History
+from detector.hysteresis import SECOND_NS, Hysteresis, Timing
 from detector.judging.rule_state import RuleState
 from detector.judging.sensing import RuleEvaluator, RuleTick
 from detector.judging.updates import UpdateFilter
@@ -27,8 +25,6 @@ from detector.view import View
 CORRELATION_TICKS = 60
 MIN_DIRECT_SHARE = 0.5
 """Part of a loss that must be seen directly to open a verdict at once."""
-SECOND_NS = 10**9
-MAX_HOLD_NS = 60 * SECOND_NS
 
 
 class RuleEngine:
@@ -60,12 +56,9 @@ class RuleEngine:
         self.rules = rules
         self._sensing = RuleEvaluator(rules, self.symptoms, self._suspicion)
         self._updates = UpdateFilter(rules, self.symptoms, self.memory, self.open)
-        self._masks = np.array([2**rule.of_ticks - 1 for rule in rules], dtype=np.uint64).reshape(-1, 1)
+        self._hysteresis = Hysteresis([_timing(rule) for rule in rules])
         self._by_others = _per_rule([not self._is_own(rule) for rule in rules]).astype(np.bool_)
-        self._close_ratio = _per_rule([rule.close_ratio for rule in rules])
         self._at_once = _per_rule([rule.at_once_ratio for rule in rules])
-        self._hold_ns = _per_rule([rule.hold_seconds * SECOND_NS for rule in rules]).astype(np.int64)
-        self._cooldown_ns = _per_rule([rule.cooldown_seconds * SECOND_NS for rule in rules]).astype(np.int64)
 
     def _is_own(self, rule: Rule) -> bool:
         """Return whether the rule is about more threads than CPUs, which is usual for some workloads."""
@@ -101,11 +94,11 @@ class RuleEngine:
     @property
     def held(self) -> NDArray[np.int64]:
         """Number of their last `of_ticks` ticks in which the rules were met, shape (rules, cgroups)."""
-        return np.asarray(np.bitwise_count(self.memory.held & self._masks), dtype=np.int64)
+        return self._hysteresis.ticks_held(self.memory)
 
     def cooldown_left_ns(self, now_ns: int) -> NDArray[np.int64]:
         """Time until the rules may open again, shape (rules, cgroups)."""
-        return np.asarray(np.maximum(self._cooldown_ns - (now_ns - self.memory.closed_ns), 0), dtype=np.int64)
+        return self._hysteresis.cooldown_left_ns(self.memory, now_ns)
 
     def step(self, view: View, now_ns: int, suspicious: Flags | None = None) -> list[Verdict]:
         """Verdicts that open, change or close in this tick, by victim and rule.
@@ -120,13 +113,12 @@ class RuleEngine:
         tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of)
         self._remember(tick)
         met = tick.met
-        memory.held = (memory.held << np.uint64(1)) | met
-        memory.harmed_ns[met | ((tick.lost >= tick.limits * self._close_ratio) & ~tick.superseded)] = now_ns
+        self._hysteresis.see(memory, met, tick.lost, tick.limits, now_ns, ~tick.superseded)
         verdicts += self._close(view, now_ns)
-        opening = met & ~memory.is_open & (self.cooldown_left_ns(now_ns) == 0)
+        opening = self._hysteresis.may_open(memory, met, now_ns)
         opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
         persisting = met & memory.is_open
-        self._open(opening, now_ns)
+        self._hysteresis.open(memory, opening, now_ns)
         for place in np.flatnonzero((opening | persisting).any(axis=1)).tolist():
             verdicts += self._updates.updates(tick, place, opening[place], persisting[place])
         return sorted(verdicts, key=lambda verdict: (verdict.victim, verdict.rule))
@@ -157,18 +149,8 @@ class RuleEngine:
         self.past.push(tick.view.ids, values)
 
     def _close(self, view: View, now_ns: int) -> list[Verdict]:
-        memory = self.memory
-        calm = memory.is_open & (now_ns - memory.harmed_ns >= memory.hold_ns)
-        memory.is_open[calm], memory.closed_ns[calm] = False, now_ns
+        calm = self._hysteresis.close(self.memory, now_ns)
         return [self._closing(place, int(view.ids[row]), view) for place, row in np.argwhere(calm).tolist()]
-
-    def _open(self, opening: Flags, now_ns: int) -> None:
-        memory, base = self.memory, np.broadcast_to(self._hold_ns, opening.shape)
-        soon = now_ns - memory.closed_ns <= MAX_HOLD_NS
-        longer = np.clip(2 * memory.hold_ns, base, np.maximum(base, MAX_HOLD_NS))
-        memory.hold_ns[opening] = np.where(soon, longer, base)[opening]
-        memory.is_open |= opening
-        memory.opened_ns[opening] = now_ns
 
     def _closing(self, place: int, identity: int, view: View) -> Verdict:
         return _closed(self.open.pop((place, identity)), view)
@@ -188,6 +170,10 @@ class RuleEngine:
 
 def _closed(last: Verdict, view: View) -> Verdict:
     return msgspec.structs.replace(last, state=VerdictState.CLOSE, time=view.window.last.wall_ns / 1e9)
+
+
+def _timing(rule: Rule) -> Timing:
+    return Timing(rule.ticks, rule.of_ticks, rule.close_ratio, rule.hold_seconds, rule.cooldown_seconds)
 
 
 def _per_rule(values: Sequence[float]) -> Floats:

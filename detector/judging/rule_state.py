@@ -7,29 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.arrays import Floats, Ids
+from detector.hysteresis import NEVER, Episodes, Times
 from detector.ring import positions
-
-Bits = NDArray[np.uint64]
-Times = NDArray[np.int64]
-NEVER = -(2**62)
-"""A time in nanoseconds before all others."""
 
 
 @dataclass(slots=True)
-class RuleState:
+class RuleState(Episodes):
     """Arrays of shape (rules, cgroups); times are monotonic nanoseconds."""
 
     ids: Ids
     """Cgroups of the columns."""
-    held: Bits
-    """Ticks in which the rule was met, a bit each, the newest in bit 0."""
-    harmed_ns: Times
-    """Time at which the loss was last above the closing threshold."""
-    closed_ns: Times
-    """Time at which the last verdict closed."""
-    hold_ns: Times
-    """Time below the closing threshold after which the verdict closes."""
-    is_open: NDArray[np.bool_]
     reported_ns: Times
     """Time of the verdict's last line."""
     reported_lost: Floats
@@ -40,13 +27,13 @@ class RuleState:
     reported_symptom: NDArray[np.int16]
     reported_culprit: Ids
     """First culprit by a blame table; without one, `OTHER_ID` where culprits were named, else 0."""
-    opened_ns: Times
 
     @classmethod
     def empty(cls, rules: int) -> "RuleState":
         """State without any cgroup."""
         kinds = {field.name: _KINDS[field.name] for field in fields(cls) if field.name != "ids"}
-        return cls(np.empty(0, dtype=np.uint64), **{name: np.empty((rules, 0), kind) for name, kind in kinds.items()})
+        empty = {name: np.empty((rules, 0), kind) for name, kind in kinds.items()}
+        return cls(ids=np.empty(0, dtype=np.uint64), **empty)
 
     def align(self, ids: Ids) -> Ids:
         """Make the columns those of these cgroups; return which of the earlier ones are gone."""

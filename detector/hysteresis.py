@@ -1,0 +1,109 @@
+"""Hysteresis of verdicts: from ticks above thresholds to episodes that open, are held and close.
+
+One opens when its rule is met in N of M ticks, and closes after a hold time. One that comes back soon after it closed
+is held twice as long the next time, so that a pulsing culprit makes one verdict and not one a pulse.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.arrays import Flags, Floats
+
+Bits = NDArray[np.uint64]
+Times = NDArray[np.int64]
+NEVER = -(2**62)
+"""A time in nanoseconds before all others."""
+SECOND_NS = 10**9
+MAX_HOLD_NS = 60 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When a rule opens and closes; the defaults are those of all rules (`detector/rules.py` explains them)."""
+
+    ticks: int = 2
+    of_ticks: int = 3
+    close_ratio: float = 0.5
+    hold_seconds: float = 10.0
+    cooldown_seconds: float = 0.0
+
+
+USUAL = Timing()
+
+
+@dataclass(slots=True)
+class Episodes:
+    """Arrays of shape (rules, cgroups); times are monotonic nanoseconds."""
+
+    held: Bits
+    """Ticks in which the rule was met, a bit each, the newest in bit 0."""
+    harmed_ns: Times
+    """Time at which the loss was last above the closing threshold."""
+    closed_ns: Times
+    """Time at which the last verdict closed."""
+    hold_ns: Times
+    """Time below the closing threshold after which the verdict closes."""
+    is_open: Flags
+    opened_ns: Times
+
+
+def no_episodes(rules: int, cgroups: int) -> Episodes:
+    """Return the state before the first tick."""
+    shape = (rules, cgroups)
+    return Episodes(
+        held=np.zeros(shape, np.uint64),
+        harmed_ns=np.full(shape, NEVER),
+        closed_ns=np.full(shape, NEVER),
+        hold_ns=np.zeros(shape, np.int64),
+        is_open=np.zeros(shape, np.bool_),
+        opened_ns=np.full(shape, NEVER),
+    )
+
+
+class Hysteresis:
+    """The timing of some rules; in each tick call `see`, `close`, `may_open` and `open`, in this order."""
+
+    def __init__(self, rules: Sequence[Timing]) -> None:
+        self._masks = np.array([2**rule.of_ticks - 1 for rule in rules], dtype=np.uint64).reshape(-1, 1)
+        self._close_ratio = np.array([rule.close_ratio for rule in rules], dtype=np.float64).reshape(-1, 1)
+        self._hold_ns = _nanoseconds([rule.hold_seconds for rule in rules])
+        self._cooldown_ns = _nanoseconds([rule.cooldown_seconds for rule in rules])
+
+    def ticks_held(self, episodes: Episodes) -> Times:
+        """Return in how many of their last `of_ticks` ticks the rules were met."""
+        return np.asarray(np.bitwise_count(episodes.held & self._masks), dtype=np.int64)
+
+    def cooldown_left_ns(self, episodes: Episodes, now_ns: int) -> Times:
+        """Return the time until the rules may open again."""
+        return np.asarray(np.maximum(self._cooldown_ns - (now_ns - episodes.closed_ns), 0), dtype=np.int64)
+
+    def see(self, episodes: Episodes, met: Flags, lost: Floats, limits: Floats, now_ns: int, judged: Flags) -> None:
+        """Take in a tick: where rules were met, and the losses with the thresholds of those rules that are `judged`."""
+        episodes.held = (episodes.held << np.uint64(1)) | met
+        episodes.harmed_ns[met | ((lost >= limits * self._close_ratio) & judged)] = now_ns
+
+    def close(self, episodes: Episodes, now_ns: int) -> Flags:
+        """Close what was calm for its hold time, and return where."""
+        calm = episodes.is_open & (now_ns - episodes.harmed_ns >= episodes.hold_ns)
+        episodes.is_open[calm], episodes.closed_ns[calm] = False, now_ns
+        return np.asarray(calm, dtype=np.bool_)
+
+    def may_open(self, episodes: Episodes, met: Flags, now_ns: int) -> Flags:
+        """Return where a met rule has no open verdict and does not cool down."""
+        return np.asarray(met & ~episodes.is_open & (self.cooldown_left_ns(episodes, now_ns) == 0), dtype=np.bool_)
+
+    def open(self, episodes: Episodes, opening: Flags, now_ns: int) -> None:
+        """Open there."""
+        base = np.broadcast_to(self._hold_ns, opening.shape)
+        soon = now_ns - episodes.closed_ns <= MAX_HOLD_NS
+        longer = np.clip(2 * episodes.hold_ns, base, np.maximum(base, MAX_HOLD_NS))
+        episodes.hold_ns[opening] = np.where(soon, longer, base)[opening]
+        episodes.is_open |= opening
+        episodes.opened_ns[opening] = now_ns
+
+
+def _nanoseconds(seconds: Sequence[float]) -> Times:
+    return np.array([each * SECOND_NS for each in seconds], dtype=np.float64).astype(np.int64).reshape(-1, 1)
