@@ -205,8 +205,8 @@ class Overcommit(Controller[OvercommitSettings]):
         if self.settings.interference.enabled:
             loss = interference.loss_of(view.objects(NODE_METRIC).get(Key("", key.name)), now)
             lines.append(
-                f"interference: services lose {loss.cpu:.3f} s/s of cpu and {loss.memory:.3f} s/s of memory"
-                f" ({', '.join(loss.victims) or 'no victims'}); factor {factor.cpu} and {factor.memory}"
+                f"interference: for each second that they use services lose {loss.cpu:.3f} to cpu and {loss.memory:.3f}"
+                f" to memory ({', '.join(loss.victims) or 'no victims'}); factor {factor.cpu} and {factor.memory}"
                 f" since {factor.at or 'ever'}"
             )
         return lines

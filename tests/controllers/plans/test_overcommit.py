@@ -363,11 +363,12 @@ def test_at_zones_pods_without_a_metric_count_under_the_larger_of_both() -> None
     assert sold(cluster(maps, [a_node()], [a_report()], pods))[BATCH_CPU] == 65_000
 
 
-VERDICT = {"resource": "cpu", "lostSecondsPerSecond": 0.3, "until": rfc3339(NOW + 60)}
+VERDICT = {"resource": "cpu", "lostSecondsPerSecond": 3.3, "until": rfc3339(NOW + 60)}
 
 
-def hurt(until: float = NOW + 60) -> NodeMetric:
-    verdict = {**VERDICT, "until": rfc3339(until)}
+def hurt(until: float = NOW + 60, lost: float = 3.3) -> NodeMetric:
+    """A service of 11 cores."""
+    verdict = {**VERDICT, "until": rfc3339(until), "lostSecondsPerSecond": lost}
     victim = a_usage("prod", 11, "11G", qos="LS", extensions={"interference": {"verdicts": [verdict]}})
     return a_report(system=(7, "12G"), pods=[victim])
 
@@ -391,6 +392,22 @@ def test_a_node_whose_services_lose_time_sells_less_in_bounded_steps() -> None:
     assert not factor_writes(again, hurt())[1], "the next step is not due yet"
     low = a_node(annotations={ANNOTATION_FACTOR: json.dumps({**state, "cpu": 0.52, "at": rfc3339(NOW - 61)})})
     assert factor_writes(low, hurt())[1]["cpu"] == 0.5, "and never below the bound"
+
+
+def test_a_tolerated_loss_sells_all_and_one_above_it_less_in_proportion() -> None:
+    def settled(lost: float, cpu: float = 1.0) -> float:
+        for _ in range(100):
+            state = {"cpu": cpu, "memory": 1.0, "at": rfc3339(NOW - 301)}
+            node = a_node(annotations={ANNOTATION_FACTOR: json.dumps(state)})
+            cpu = factor_writes(node, hurt(lost=lost), NOW)[1].get("cpu", cpu)
+        return cpu
+
+    tolerated = 0.05 * 11
+    assert settled(0.9 * tolerated) == 1.0
+    assert settled(0.9 * tolerated, cpu=0.8) == 1.0, "nor does it keep a factor down"
+    assert settled(1.5 * tolerated) == pytest.approx(1 - 5 * 0.025)
+    assert settled(2 * tolerated) == settled(2 * tolerated, cpu=0.5) == pytest.approx(1 - 5 * 0.05)
+    assert settled(20.0) == 0.5, "more than they use"
 
 
 def test_a_calm_node_recovers_and_after_a_day_sells_more() -> None:
