@@ -14,6 +14,7 @@ from api.crds.analysis import (
     RecommendationTarget,
     WorkloadReference,
 )
+from api.kube.cpu_burst import BUSY_SHARE
 from api.kube.meta import Condition, ObjectMeta
 from api.kube.resources import CPU, MEMORY, format_resources
 from api.kube.selectors import label_selector_matches
@@ -23,7 +24,7 @@ from api.protocol import ANNOTATION_ADVICE
 from cluster.resources import Key, Resource
 from controllers.kinds import RECOMMENDATION, WORKLOAD_PROFILE
 from controllers.recommend import replicas
-from controllers.recommend.advice import BUSY_SHARE, Advice, ContainerAdvice, Target, advice_of, advise
+from controllers.recommend.advice import Advice, ContainerAdvice, Target, advice_of, advise
 from controllers.recommend.estimates import RecommendSettings
 from controllers.recommend.observed import ObservedUsage, WorkloadUsage
 from controllers.recommend.replicas import ReplicaSettings

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from api.crds import Recommendation, WorkloadProfile
+from api.kube.cpu_burst import is_busy
 from api.kube.resources import CPU, QuantityError, parse_quantity
 from api.protocol import ANNOTATION_ADVICE
 from controllers.forecast.seasonal import PERIODS
@@ -28,8 +29,6 @@ from detector.histograms import DecayingHistograms, Rows, Values
 
 THROTTLED_LEAST = 0.01
 """Seconds a second that pods lose to their own quota from which a limit is recommended."""
-BUSY_SHARE = 0.5
-"""Of the limit that is used half of the time, from which throttling is a matter of the limit: below it, of bursts."""
 
 
 class ContainerAdvice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -99,7 +98,7 @@ def advise(
     throttled = [_throttled(observed, target) for target in targets]
     for row, (place, container, _) in enumerate(known):
         limit = _limit(pods[place], container)
-        busy = limit is not None and float(median[row]) * 1000 > BUSY_SHARE * limit
+        busy = limit is not None and is_busy(float(median[row]) * 1000, limit)
         curable = busy and (throttled[place] or 0.0) >= THROTTLED_LEAST and float(most[row]) * 1000 > (limit or 0)
         made[place].append(
             ContainerAdvice(

@@ -13,6 +13,7 @@ import numpy as np
 from api.cgroup_path import competing_ancestor, is_within
 from api.cpuset import format_cpuset
 from api.intents import Evict, Intent, Knob, Reclaim, Setting, Strength
+from api.kube.cpu_burst import is_busy
 from api.qos import PROTECTED_RANK, SENSITIVE_RANK, QoSClass
 from koordlet.response.history import Pair
 from koordlet.response.host_capabilities import BANDWIDTH_EIGHTHS_GB, CacheCapabilities, CgroupReads
@@ -243,6 +244,7 @@ def _fewest_cores(observation: Observation, interference: Interference, settings
 def _burst(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Let a throttled victim exceed its quota by what it saved before, up to as much again.
 
+    Nothing for one that uses more than half of its quota: it saves little, and needs a larger one.
     Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
     """
     row = observation.rows.get(interference.victim)
@@ -251,7 +253,7 @@ def _burst(observation: Observation, interference: Interference, settings: Respo
     if observation.rank(interference.victim) >= PROTECTED_RANK:
         return ()
     quota_us = observation.capabilities.cgroup_quota_us.get(interference.victim)
-    if quota_us is None:
+    if quota_us is None or is_busy(observation.used_by(interference.victim), quota_us / PERIOD_US):
         return ()
     return (
         _setting(

@@ -1,7 +1,9 @@
 """CPU burst of latency-sensitive containers: the kernel's burst, and a quota that grows and shrinks.
 
 Burst, steps, share-pool states and token bucket are Koordinator's. The burst is at most the base quota, because
-mainline kernels refuse one above the quota: so it fits any quota set before and after it.
+mainline kernels refuse one above the quota: so it fits any quota set before and after it. A container that uses more
+than half of its base in the mean gets neither: it is not throttled by bursts, and needs a larger limit, which the
+recommender states.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,10 +16,11 @@ from zlib import crc32
 from msgspec import Meta
 
 from api.intents import Intent, Knob, Strength
+from api.kube.cpu_burst import is_busy
 from api.kube.resources import CPU
 from api.protocol import ANNOTATION_CPU_BURST
 from api.qos import QoSClass
-from koordlet.strategies.cpuquota import format_quota, parse_quota, quota_of
+from koordlet.strategies.cpuquota import PERIOD_US, format_quota, parse_quota, quota_of
 from koordlet.strategies.sampling import Samples
 from koordlet.strategies.settings import read_annotation
 from koordlet.strategies.strategy import Strategy, StrategySettings
@@ -26,6 +29,8 @@ from koordlet.strategies.view import Group, NodeView
 UP, DOWN = 1.2, 0.8
 COOLING_RATIO = 0.9
 """Share of the threshold from which quotas no longer grow."""
+MEAN_SECONDS = 60.0
+"""Time constant of the mean use of a container."""
 _OWN_CPUS_OR_NONE = (QoSClass.LSE, QoSClass.LSR, QoSClass.BE)
 
 
@@ -97,11 +102,25 @@ class Bucket:
         return self.tokens > 0
 
 
-class CpuBurst(Strategy[CpuBurstSettings]):
-    """Burst and quota of running containers with a CPU limit and of their pods; not of best-effort ones nor of those
-    with own CPUs.
+@dataclass(slots=True)
+class MeanUse:
+    """Mean use of a container, in which what was long ago weighs less."""
 
-    Reads: throttled periods, limits, CPU usage of the share pool
+    millicores: float
+    at: float
+
+    def add(self, millicores: float, now: float) -> None:
+        """Add the use since the last time."""
+        part = min(max(now - self.at, 0.0) / MEAN_SECONDS, 1.0)
+        self.millicores += part * (millicores - self.millicores)
+        self.at = now
+
+
+class CpuBurst(Strategy[CpuBurstSettings]):
+    """Burst and quota of running containers with a CPU limit and of their pods; not of best-effort ones, those with
+    own CPUs, and those that use more than half of their limit.
+
+    Reads: throttled periods, limits, CPU usage of containers and of the share pool
     Intents: `cpu.max.burst`, `cpu.max` of containers and pods
     Pods: annotation
     Default: policy `none`
@@ -118,6 +137,7 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         self._pool = Samples()
         self._whole = 0
         self._buckets: dict[str, tuple[CpuBurstSettings, Bucket]] = {}
+        self._use: dict[str, MeanUse] = {}
 
     def intents(self, view: NodeView, now: float) -> list[Intent]:
         """Return bursts, and quotas that are not at their base."""
@@ -128,6 +148,7 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         pods = [pod for pod in view.pods if pod.active and pod.qos not in _OWN_CPUS_OR_NONE]
         paths = {container.path for pod in pods for container in view.containers(pod)}
         self._buckets = {path: kept for path, kept in self._buckets.items() if path in paths}
+        self._use = {path: kept for path, kept in self._use.items() if path in paths}
         return [intent for pod in pods for intent in self._of_pod(view, pod, ratio, now)]
 
     def _of_pod(self, view: NodeView, pod: Group, ratio: float | None, now: float) -> Iterator[Intent]:
@@ -135,9 +156,13 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         limited = [container for container in view.containers(pod) if container.active and CPU in container.limits]
         bases = {container.path: base_quota_us(container, view.node.cpu_normalization_ratio) for container in limited}
         pod_base = base_quota_us(pod, view.node.cpu_normalization_ratio) if CPU in pod.limits else None
+        busy = {group.path for group in limited if self._busy(group, bases[group.path], now)}
         if settings.scales:
             pool = pool_state(ratio, settings.share_pool_threshold_percent)
-            quotas = {group.path: self._quota(group, bases[group.path], settings, pool, now) for group in limited}
+            quotas = {
+                group.path: self._quota(group, bases[group.path], settings, pool, now, may_grow=group.path not in busy)
+                for group in limited
+            }
             extra = sum(quotas[path] - bases[path] for path in quotas)
             if pod_base is not None and extra:
                 yield self._scaled(pod.path, pod_base + extra, "its containers' quotas", pool)
@@ -145,7 +170,15 @@ class CpuBurst(Strategy[CpuBurstSettings]):
                 if quota != bases[path]:
                     yield self._scaled(path, quota, f"a base of {bases[path]} us", pool)
         if settings.bursts:
-            yield from self._bursts(pod, pod_base, limited, bases, settings)
+            bursting = [group for group in limited if group.path not in busy]
+            yield from self._bursts(pod, pod_base, bursting, bases, settings)
+
+    def _busy(self, group: Group, base: int, now: float) -> bool:
+        if group.cpu_millicores is None:
+            return False
+        use = self._use.setdefault(group.path, MeanUse(group.cpu_millicores, now))
+        use.add(group.cpu_millicores, now)
+        return is_busy(use.millicores / 1000, base / PERIOD_US)
 
     def _bursts(
         self, pod: Group, pod_base: int | None, limited: list[Group], bases: dict[str, int], settings: CpuBurstSettings
@@ -163,9 +196,11 @@ class CpuBurst(Strategy[CpuBurstSettings]):
         reason = f"quota {quota} us per 100 ms over {base}; the share pool is {pool.name.lower()}"
         return self.set_knob(path, Knob.CPU_MAX, format_quota(quota), reason, Strength.INVISIBLE)
 
-    def _quota(self, group: Group, base: int, settings: CpuBurstSettings, pool: SharePool, now: float) -> int:
+    def _quota(
+        self, group: Group, base: int, settings: CpuBurstSettings, pool: SharePool, now: float, *, may_grow: bool
+    ) -> int:
         """Return the base for a container whose quota was removed: any other would be less."""
-        allowed = self._allowed(group, settings, now)
+        allowed = self._allowed(group, settings, now) and may_grow
         step = adjusted(step_of(allowed, group.throttled_ratio), pool)
         current = parse_quota(group.knobs.get(Knob.CPU_MAX, format_quota(base)))
         if current is None:

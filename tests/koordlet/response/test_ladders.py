@@ -48,9 +48,9 @@ def test_memory_is_reclaimed_once_then_capped() -> None:
 
 
 def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved() -> None:
-    capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
+    capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 60_000})
     response = ResponsePolicy()
-    burst = (WEB, "cpu.max.burst", "50000")
+    burst = (WEB, "cpu.max.burst", "60000")
     steps, wanted = [], []
     for second in range(24):
         held = {name for names in response.active_rungs.values() for name in names}
@@ -69,7 +69,7 @@ def test_a_victim_held_by_its_own_quota_may_catch_up_before_the_culprit_is_moved
 
 
 def test_a_burst_that_changes_nothing_is_taken_back() -> None:
-    capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 50_000})
+    capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: 60_000})
     response = ResponsePolicy()
     for second in range(12):
         wanted = response.step(
@@ -78,8 +78,8 @@ def test_a_burst_that_changes_nothing_is_taken_back() -> None:
     assert not {knob for _path, knob, _value in knobs(wanted)} & {"cpu.max.burst"}
 
 
-def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
-    for throttled, quota in ((0.0, 50_000), (0.3, None)):
+def test_a_victim_without_quota_or_loss_to_it_or_that_uses_more_than_half_of_it_gets_no_burst() -> None:
+    for throttled, quota in ((0.0, 60_000), (0.3, None), (0.3, 59_000)):
         capabilities = HostCapabilities(cpus=(0, 1), cgroup_quota_us={WEB: quota})
         response = ResponsePolicy()
         wanted = {
@@ -104,12 +104,12 @@ def test_a_victim_without_quota_or_without_a_loss_to_it_gets_no_burst() -> None:
 def test_a_trip_finds_the_quota_of_a_throttled_victim_read_in_the_last_tick() -> None:
     burst_alone = HostCapabilities(frozenset({Knob.CPU_BURST}), cpus=(0, 1))
     last = look(0.0, throttled=0.3, capabilities=burst_alone)
-    read = dict.fromkeys(cgroup_reads(last, ResponseSettings()).quota, 50_000)
-    assert read == {WEB: 50_000}
+    read = dict.fromkeys(cgroup_reads(last, ResponseSettings()).quota, 60_000)
+    assert read == {WEB: 60_000}
     response = ResponsePolicy()
     assert response.trip(last, HOG, WEB, resource="cpu", lost=0.4) == []
     known = replace(last, capabilities=replace(burst_alone, cgroup_quota_us=read))
-    assert knobs(response.trip(known, HOG, WEB, resource="cpu", lost=0.4)) == [(WEB, Knob.CPU_BURST, "50000")]
+    assert knobs(response.trip(known, HOG, WEB, resource="cpu", lost=0.4)) == [(WEB, Knob.CPU_BURST, "60000")]
 
 
 BUSY = frozenset({WEB, HOG, "/online", "/batch", "/batch/bystander"})

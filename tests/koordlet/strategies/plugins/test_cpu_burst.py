@@ -143,11 +143,29 @@ def test_other_settings_mean_another_bucket() -> None:
     config = CpuBurstSettings(policy="cfsQuotaBurstOnly", cfs_quota_burst_period_seconds=1)
     strategy = CpuBurst(config)
     hot = replace(seen(), groups=tuple(replace(group, cpu_millicores=9000.0) for group in seen().groups))
-    for second in range(20):
+    calm = replace(seen(), groups=tuple(replace(group, cpu_millicores=100.0) for group in seen().groups))
+    for second in range(300):
+        strategy.decide(calm, float(second))
+    for second in range(300, 303):
         strategy.decide(hot, float(second))
-    assert not settings(strategy.decide(hot, 20.0)), "used up"
+    assert not settings(strategy.decide(hot, 303.0)), "used up"
     strategy.settings = CpuBurstSettings(policy="cfsQuotaBurstOnly", cfs_quota_burst_period_seconds=600)
-    assert settings(strategy.decide(hot, 20.0)), "a new bucket"
+    assert settings(strategy.decide(hot, 303.0)), "a new bucket"
+
+
+def test_a_container_that_uses_more_than_half_of_its_limit_in_the_mean_gets_no_burst() -> None:
+    def using(millicores: float, quota: str = "200000 100000") -> NodeView:
+        now = seen(quota)
+        return replace(now, groups=tuple(replace(group, cpu_millicores=millicores) for group in now.groups))
+
+    assert settings(CpuBurst(AUTO).decide(using(1000.0), 0.0)), "half of it"
+    strategy = CpuBurst(AUTO)
+    assert settings(strategy.decide(using(1001.0), 0.0)) == {}
+    wanted = settings(strategy.decide(using(1001.0, "300000 100000"), 1.0))
+    assert wanted[MAIN, Knob.CPU_MAX] == "240000 100000", "what grew before goes back step by step"
+    for second in range(2, 60):
+        strategy.decide(using(500.0), float(second))
+    assert (MAIN, Knob.CPU_BURST) in settings(strategy.decide(using(1900.0), 60.0)), "one burst is no mean"
 
 
 def test_a_throttled_container_gets_more_quota_and_its_pod_with_it() -> None:
@@ -219,7 +237,9 @@ def test_no_quota_grows_beyond_the_node() -> None:
 
 
 def test_on_faster_cores_the_base_is_smaller() -> None:
-    main = container(POD, knobs={Knob.CPU_MAX: "166667 100000"}, throttled_ratio=0.1, limits=LIMIT)
+    main = container(
+        POD, knobs={Knob.CPU_MAX: "166667 100000"}, throttled_ratio=0.1, limits=LIMIT, cpu_millicores=800.0
+    )
     faster = view(POD, main, on=node(8, cpu_normalization_ratio=1.2), cores=1)
     wanted = settings(CpuBurst(CpuBurstSettings(policy="cfsQuotaBurstOnly")).decide(faster, 0.0))
     assert wanted[MAIN, Knob.CPU_MAX] == "200000 100000"
