@@ -52,8 +52,9 @@ def train_models(
 ) -> None:
     """Train anomaly models from profiles; deliver the good ones, withdraw those that are not any more.
 
-    Models are delivered only if they find more slow harm, planted into later rows, than a threshold with as
-    many false alarms does (docs/models.md). With --deliver the present models are read from the cluster and tried, too.
+    Models are delivered only if they find more slow harm, planted into later rows, than a threshold with no more
+    false verdicts, or no more time under them, does (docs/models.md). With --deliver the present models are read from
+    the cluster and tried, too.
 
     \b
     koord-manager train-models --from /srv/lake

@@ -27,7 +27,8 @@ NOW = 1_700_000_000.0
 def columns(seed: int = 1, *, changed: bool = False, count: int = 700) -> dict[str, Any]:
     """Rows of three workloads: one whose loss follows its load (unless `changed`), one with none, one with few."""
     draw = np.random.default_rng(seed)
-    load = draw.uniform(0.2, 1.0, 2 * count + 50)
+    seconds = 10.0 * np.concatenate([np.arange(count), np.arange(count), np.arange(50)])
+    load = 0.6 + 0.4 * np.sin(2 * np.pi * seconds / 400) * draw.uniform(0.9, 1.0, len(seconds))
     follows = np.arange(len(load)) < count
     usual = np.where(follows, 0.045 * load**2, 0.001)
     if changed:
@@ -38,7 +39,7 @@ def columns(seed: int = 1, *, changed: bool = False, count: int = 700) -> dict[s
         "workload": names,
         "container": np.full(len(names), "main"),
         "node_type": np.full(len(names), "cpu"),
-        "time": np.concatenate([np.arange(count), np.arange(count), np.arange(50)]).astype(float),
+        "time": seconds,
         "cpu_cores": load,
         LOSS: usual * draw.lognormal(0, 0.05, len(load)),
         "cpi": np.full(len(load), np.nan),
