@@ -5,6 +5,7 @@ pods of one container. OOM kills stand in the pods' own status: the last one of 
 sum over its pods makes one series, whose hourly peaks are forecast.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -28,14 +29,20 @@ from controllers.runtime.view import Projection
 from controllers.runtime.writes import kind_name
 from detector.histograms import DecayingHistograms, Rows, Values
 
+_log = logging.getLogger(__name__)
+
 HOUR_SECONDS = 3600.0
 QUANTILE = 0.95
 MIN_HOURS = 48
 """Hours of reports before a workload has a forecast."""
 MOST_WORKLOADS = 20_000
 """Workloads that are followed; each takes about 12 KB, and 3 KB more for each container."""
+MOST_CONTAINERS = 50
+"""Containers by name that are followed of one workload."""
 KEPT_SECONDS = 14 * 86_400.0
 """A workload that no report named for this long is forgotten."""
+JOB_KEPT_SECONDS = 3 * 3600.0
+"""The same of a Job without pods: none of its name comes again."""
 SKEW_SECONDS = 300.0
 """A report from further ahead of the manager's time than this is not taken in."""
 REPORT_SECONDS = 60.0
@@ -120,7 +127,7 @@ class ObservedUsage:
         self.throttled: Values = np.zeros(0)
         """Mean of the seconds a second that one pod loses to its own quota; NaN where no report told of it."""
         self.refused = 0
-        """Workloads for which there was no room."""
+        """Reports of pods for whose workload there was no room."""
         self.aggregates: dict[int, dict[str, int]] = {}
         """Row in the usage by container, by workload's row."""
         self.pods: dict[int, set[Key]] = {}
@@ -174,6 +181,8 @@ class WorkloadUsage(Projection[ObservedUsage]):
         self._free_streams: list[int] = []
         self._free_aggregates: list[int] = []
         self._free_rows: list[int] = []
+        self._refused_hour = -1
+        """Hour in which the log last told of workloads without room."""
         self._taken = 0
         """Aggregates that were ever used."""
 
@@ -300,11 +309,23 @@ class WorkloadUsage(Projection[ObservedUsage]):
         if not samples:
             return
         found = self._found
+        rows = np.unique(np.array([each.row for each in samples], np.intp))
+        self._peaks[rows] = np.fmax(self._peaks[rows], found.total_cores[rows])
         wanted = {(each.key, each.container): each for each in samples}
-        new = [each for each in wanted.values() if each.container not in self._placed[each.key].streams]
-        aggregates = [self._aggregate(each.row, each.container) for each in new]
+        new: list[_Sample] = []
+        aggregates: list[int] = []
+        for each in wanted.values():
+            if each.container in self._placed[each.key].streams:
+                continue
+            aggregate = self._aggregate(each.row, each.container)
+            if aggregate is not None:
+                new.append(each)
+                aggregates.append(aggregate)
         for each, stream in zip(new, self._open(np.array(aggregates, np.intp)).tolist(), strict=True):
             self._placed[each.key].streams[each.container] = stream
+        samples = [each for each in samples if each.container in self._placed[each.key].streams]
+        if not samples:
+            return
         streams = np.array([self._placed[each.key].streams[each.container] for each in samples], np.intp)
         times = np.array([each.time for each in samples])
         found.usage.add_cpu(streams, times, np.array([each.cores for each in samples]))
@@ -312,8 +333,6 @@ class WorkloadUsage(Projection[ObservedUsage]):
         rows = found.usage.aggregate_of[streams]
         found.demand.resize(len(found.usage))
         found.demand.add_many(rows, np.array([each.cores + each.throttled for each in samples]), times)
-        rows = np.unique(np.array([each.row for each in samples], np.intp))
-        self._peaks[rows] = np.fmax(self._peaks[rows], found.total_cores[rows])
         self._count_kills({each.key for each in samples})
 
     def _hear_of_kills(self, key: Key, pod: Pod) -> None:
@@ -389,7 +408,8 @@ class WorkloadUsage(Projection[ObservedUsage]):
     def _forget(self, time: float) -> None:
         found = self._found
         for workload, row in list(found.rows.items()):
-            if time - found.heard_seconds[row] <= KEPT_SECONDS:
+            ended = workload.startswith("Job/") and not found.pods.get(row)
+            if time - found.heard_seconds[row] <= (JOB_KEPT_SECONDS if ended else KEPT_SECONDS):
                 continue
             for key in list(found.pods.get(row, ())):
                 self._remove(key)
@@ -418,6 +438,9 @@ class WorkloadUsage(Projection[ObservedUsage]):
             return row
         if len(found.rows) >= MOST_WORKLOADS:
             found.refused += 1
+            if found.hour > self._refused_hour:
+                self._refused_hour = found.hour
+                _log.warning("no room for %s: %d workloads are followed", workload, MOST_WORKLOADS)
             return None
         row = self._free_rows.pop() if self._free_rows else len(found.rows)
         if row >= len(self._peaks):
@@ -435,8 +458,10 @@ class WorkloadUsage(Projection[ObservedUsage]):
         for name in ("hours", "heard_seconds"):
             setattr(found, name, np.append(getattr(found, name), np.zeros(missing)))
 
-    def _aggregate(self, row: int, container: str) -> int:
+    def _aggregate(self, row: int, container: str) -> int | None:
         of_row = self._found.aggregates.setdefault(row, {})
+        if container not in of_row and len(of_row) >= MOST_CONTAINERS:
+            return None
         if container not in of_row and self._free_aggregates:
             of_row[container] = self._free_aggregates.pop()
         elif container not in of_row:

@@ -141,25 +141,44 @@ def test_reports_from_the_future_and_of_the_past_tell_nothing() -> None:
     assert found.ahead(WEB).now_cores == pytest.approx(1)  # type: ignore[union-attr]
 
 
-def test_rows_of_what_is_gone_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_SECONDS", 7200.0)
+@pytest.mark.parametrize(("kind", "kept_seconds"), [("Job", module.KEPT_SECONDS), ("StatefulSet", 7200.0)])
+def test_rows_of_what_is_gone_are_used_again(monkeypatch: pytest.MonkeyPatch, kind: str, kept_seconds: float) -> None:
+    monkeypatch.setattr(module, "KEPT_SECONDS", kept_seconds)
     table, found = learning(*(pod(f"p{number}", container("app", "1")) for number in range(50)))
     for number in range(50):
         time = BEGIN + number * 14400.0
-        table.apply(NODE_METRIC, told(time, {f"p{number}": ("1", "1G")}, workload=f"Job/d/j{number}"))
+        table.apply(NODE_METRIC, told(time, {f"p{number}": ("1", "1G")}, workload=f"{kind}/d/j{number}"))
     assert len(found.usage) < 5, "usage of jobs that ended long ago"
     assert len(found.usage.aggregate_of) < 5
     assert len(found.rows) < 3
     assert found.usage.cpu_samples.max() == 1, "what another workload used is forgotten"
 
 
-def test_there_is_room_for_so_many_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_runs_is_kept_however_old_its_report() -> None:
+    table, found = learning(pod("a", container("app")), pod("b", container("app"), nodeName="n2"))
+    table.apply(NODE_METRIC, told(BEGIN, {"a": ("1", "1G")}, workload="Job/d/j"))
+    table.apply(NODE_METRIC, told(BEGIN + 86400, {"b": ("1", "1G")}, node="n2"))
+    assert "Job/d/j" in found.rows
+
+
+def test_a_workload_has_so_many_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CONTAINERS", 2)
+    table, found = learning(pod("a", container("x"), container("y"), container("z")), pod("b", container("w")))
+    for minute in range(2):
+        table.apply(NODE_METRIC, told(BEGIN + 60 * minute, {"a": ("3", "1G")}))
+    table.apply(NODE_METRIC, told(BEGIN + 120, {"b": ("3", "1G")}))
+    assert list(found.aggregates[found.rows[WEB]]) == ["x", "y"]
+    assert found.usage.cpu_samples.tolist() == [2, 2]
+
+
+def test_there_is_room_for_so_many_workloads(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(module, "MOST_WORKLOADS", 3)
     table, found = learning(*(pod(f"p{number}", container("app")) for number in range(5)))
     for number in range(5):
         table.apply(NODE_METRIC, told(BEGIN + number, {f"p{number}": ("1", "1G")}, workload=f"Job/d/j{number}"))
     assert len(found.rows) == 3
     assert found.refused == 2
+    assert caplog.text.count("no room for Job/d/j") == 1, "once an hour"
 
 
 def test_what_a_silent_node_said_counts_no_more_after_the_hour() -> None:
