@@ -73,11 +73,16 @@ class Recommendations(Controller[RecommendationSettings]):
         if not view.full:
             return Writes()
         objects = view.objects(RECOMMENDATION)
-        targets: dict[Key, Target] = {key: _target(each, observed) for key, each in sorted(objects.items())}
+        known = [(name, workload) for name in sorted(observed.rows) if (workload := workload_named(name))]
+        by_namespace: dict[str, list[str]] = {}
+        for name, workload in known:
+            by_namespace.setdefault(workload.namespace, []).append(name)
+        targets = {
+            key: _target(each, observed, by_namespace.get(key.namespace, ())) for key, each in sorted(objects.items())
+        }
         if self.settings.create:
-            for name in sorted(observed.rows):
-                workload = workload_named(name)
-                if workload is not None and len(targets) < self.settings.most_objects:
+            for name, workload in known:
+                if len(targets) < self.settings.most_objects:
                     targets.setdefault(Key(workload.namespace, workload.profile_name), Target((name,)))
         profiles = {_path(each): each for each in view.objects(WORKLOAD_PROFILE).values()}
         settings = self.settings
@@ -147,8 +152,8 @@ def _path(profile: WorkloadProfile) -> str:
     return Workload(profile.metadata.namespace, named.kind, named.name).path
 
 
-def _target(stored: Recommendation, observed: ObservedUsage) -> Target:
-    """Return the workloads that an object means: one, or those with a pod that its selector selects."""
+def _target(stored: Recommendation, observed: ObservedUsage, names: Sequence[str]) -> Target:
+    """Return the workloads that an object means: one, or those of `names` with a pod that its selector selects."""
     target, namespace = stored.spec.target, stored.metadata.namespace
     if target.type == "workload":
         named = target.workload
@@ -159,9 +164,8 @@ def _target(stored: Recommendation, observed: ObservedUsage) -> Target:
     return Target(
         tuple(
             name
-            for name in sorted(observed.rows)
-            if name.partition("/")[2].startswith(f"{namespace}/")
-            and any(label_selector_matches(selector, pod.metadata.labels) for pod in observed.replicas(name))
+            for name in names
+            if any(label_selector_matches(selector, pod.metadata.labels) for pod in observed.replicas(name))
         )
     )
 

@@ -1,6 +1,7 @@
 """Recommendations from reports: made, kept over a restart, filled where others asked, explained, deleted when old."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from cluster.twin import Twin
 from controllers.kinds import NODE_METRIC, POD, RECOMMENDATION, WORKLOAD_PROFILE
 from controllers.plans.recommendations import MANAGED_BY, Recommendations
 from controllers.recommend.advice import advice_of
+from controllers.recommend.observed import WorkloadUsage
 from controllers.runtime.view import ClusterCopy
 from controllers.runtime.writes import Verb, kind_name
 from tests.capacity import to_load
@@ -119,6 +121,26 @@ def test_objects_of_others_get_a_status() -> None:
     assert {each.key.name for each in writes} == {"mine", "labelled"}
     amounts = [each.body["status"]["podStatus"] for each in writes if each.subresource == "status"]
     assert amounts[0] == amounts[1]
+
+
+class Counted(dict[str, int]):
+    """A mapping that counts how often all of it is gone through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_workloads_are_gone_through_once_for_all_selectors() -> None:
+    copy = learned(days=1)
+    selector = {"type": "podSelector", "podSelector": {"matchLabels": {"app": "web"}}}
+    copy.apply(RECOMMENDATION, added([asked(f"r{number}", **selector) for number in range(5)]))
+    observed = copy.view("it", full=True).of(WorkloadUsage)
+    observed.rows = counted = Counted(observed.rows)
+    assert {each.key.name for each in plan(copy, BEGIN + 86400)} >= {f"r{number}" for number in range(5)}
+    assert counted.looks == 1
 
 
 def test_a_sensitive_workload_is_advised_a_lower_target() -> None:
