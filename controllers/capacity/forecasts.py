@@ -1,5 +1,6 @@
 """Projection: the peak that each node's use is forecast to reach in this hour; learned once it was asked for."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -48,16 +49,30 @@ class _Forecasts(Projection[V]):
         """For the hour after it."""
         self._now: dict[str, tuple[float, float]] = {}
         """Of the last report."""
+        self._value: V | None = None
+        """Present table; None until it is asked for after a change."""
 
     def apply(self, resource: Resource[Any], changes: Sequence[StoreDelta[Any]]) -> None:
         """Take in reports; an hour is learned with the first report of a later one."""
         if not self._wanted:
             return
+        self._value = None
         for change in changes:
             if change.new is None:
                 self._forget(change.key.name)
             else:
                 self._report(change.key.name, change.new)
+
+    def value(self) -> V:
+        """Return the present table; from here on reports are taken in."""
+        self._wanted = True
+        if self._value is None:
+            self._value = self._made()
+        return self._value
+
+    @abstractmethod
+    def _made(self) -> V:
+        """Return a new table."""
 
     def _report(self, name: str, metric: NodeMetric) -> None:
         time = epoch_seconds(metric.status.update_time)
@@ -121,9 +136,8 @@ class _Forecasts(Projection[V]):
 class NodeForecasts(_Forecasts[Mapping[str, Amounts]]):
     """Forecast peaks by node in millicores and bytes; a node without enough history is missing."""
 
-    def value(self) -> Mapping[str, Amounts]:
+    def _made(self) -> Mapping[str, Amounts]:
         """Return the forecasts for the hour under way."""
-        self._wanted = True
         return dict(self._said)
 
 
@@ -145,9 +159,8 @@ class ServicePeak:
 class ServiceForecasts(_Forecasts[Mapping[str, ServicePeak]]):
     """Forecast peaks of what nodes use besides best-effort pods; a node without enough history is missing."""
 
-    def value(self) -> Mapping[str, ServicePeak]:
+    def _made(self) -> Mapping[str, ServicePeak]:
         """Return present use and forecasts."""
-        self._wanted = True
         return {
             name: ServicePeak(
                 self._now[name][0], {self._hour[name]: cpu, self._hour[name] + 1: self._following[name][0]}

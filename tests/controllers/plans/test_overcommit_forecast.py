@@ -56,6 +56,7 @@ def test_nothing_is_forecast_of_a_young_or_a_removed_node() -> None:
     assert forecasts.value() == {}
     forecasts.apply(NODE_METRIC, [report(MIN_HOURS + 1)])
     assert set(forecasts.value()) == {"n1"}
+    assert forecasts.value() is forecasts.value(), "made anew after a report alone"
     forecasts.apply(NODE_METRIC, [StoreDelta(DeltaType.DELETED, Key("", "n1"), report(0).new, None)])
     assert forecasts.value() == {}
 
