@@ -103,8 +103,8 @@ class PoolPeaks(Projection[Mapping[str, PoolOutlook]]):
         """Greatest sensitivity by profile, by workload."""
         self._profiles: dict[Key, str] = {}
         self._learner = DayPeaks(0)
-        self._place: dict[tuple[str, str], int] = {}
-        """Row by node and pool."""
+        self._place: dict[str, dict[str, int]] = {}
+        """Row by pool, by node."""
         self._free: list[int] = []
         self._rows = 0
         """Rows given out so far."""
@@ -160,14 +160,18 @@ class PoolPeaks(Projection[Mapping[str, PoolOutlook]]):
         known.pools = tuple(pools.values())
         known.hour, known.used = None, {}
         self._release(name, frozenset(each for each, pool in pools.items() if before.get(each) == pool))
-        known.peaks = {each: peaks for each, peaks in known.peaks.items() if (name, each) in self._place}
+        places = self._place.get(name, {})
+        known.peaks = {each: peaks for each, peaks in known.peaks.items() if each in places}
         self._tell(name, known)
 
     def _release(self, node: str, kept: frozenset[str]) -> None:
-        for key in [key for key in self._place if key[0] == node and key[1] not in kept]:
-            place = self._place.pop(key)
+        places = self._place.get(node, {})
+        for pool in [pool for pool in places if pool not in kept]:
+            place = places.pop(pool)
             self._learner.clear(np.array([place]))
             self._free.append(place)
+        if not places:
+            self._place.pop(node, None)
 
     def _pod(self, key: Key, pod: Pod | None) -> None:
         if pod is None or pod.status.phase not in ("Running", "Pending"):
@@ -254,12 +258,13 @@ class PoolPeaks(Projection[Mapping[str, PoolOutlook]]):
         self._tell(name, known)
 
     def _row(self, node: str, pool: str) -> int:
-        place = self._place.get((node, pool))
+        places = self._place.setdefault(node, {})
+        place = places.get(pool)
         if place is None:
             if not self._free:
                 self._free.append(self._rows)
                 self._rows += 1
-            place = self._place[node, pool] = self._free.pop()
+            place = places[pool] = self._free.pop()
             if place >= len(self._learner):
                 self._learner.resize(max(2 * place, 64))
         return place
@@ -268,7 +273,8 @@ class PoolPeaks(Projection[Mapping[str, PoolOutlook]]):
         if not known.pools:
             self._value.pop(name, None)
             return
-        rows = {pool.name: self._place[name, pool.name] for pool in known.pools if (name, pool.name) in self._place}
+        places = self._place.get(name, {})
+        rows = {pool.name: places[pool.name] for pool in known.pools if pool.name in places}
         hours = {pool: int(self._learner.hours(np.array([row]))[0]) for pool, row in rows.items()}
         self._value[name] = PoolOutlook(dict(known.peaks), hours, dict(known.workloads))
 
