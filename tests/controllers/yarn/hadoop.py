@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -70,6 +70,8 @@ class Yarn:
     applies: bool = True
     """Whether resources that are set take effect."""
     set: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    before_set: Callable[[], object] | None = None
+    """Called before resources that are set take effect."""
     asked: list[tuple[int, str, str]] = field(default_factory=list)
     """ResourceManager, method and path of each request."""
     raw: bytes | None = None
@@ -120,6 +122,8 @@ class Yarn:
         if node is None:
             return problem(404, "NotFoundException", f"java.lang.Exception: nodeId, {words[0]}, is not found")
         wanted = json.loads(body)
+        if self.before_set is not None:
+            self.before_set()
         self.set.append((node.id, wanted))
         before = resource(node.total)
         if self.applies:

@@ -101,6 +101,8 @@ def total(yarn: Yarn) -> tuple[int, int]:
 
 
 def test_batch_resources_are_shared_and_pods_take_them_back(twin: Twin, yarn: Yarn) -> None:
+    left: list[tuple[int, int]] = []
+    yarn.before_set = lambda: left.append(for_pods(twin))
     with copilot(twin, yarn) as registry:
         wait_for(lambda: total(yarn) == (25, 32 * 1024))
         wait_for(lambda: for_pods(twin) == (25_000, 32 << 30))
@@ -112,8 +114,11 @@ def test_batch_resources_are_shared_and_pods_take_them_back(twin: Twin, yarn: Ya
             client.delete(PODS, Key("d", "spark"))
         wait_for(lambda: total(yarn) == (25, 32 * 1024))
         assert b'koord_yarn_copilot_reachable{cluster="main"} 1.0' in generate_latest(registry)
-    # At no time was YARN offered more than was withheld from pods before.
     assert all(each["overCommitTimeout"] == 30_000 for _, each in yarn.set)
+    # At no time was YARN offered more than was withheld from pods before.
+    for (_, offered), (cpu, memory) in zip(yarn.set, left, strict=True):
+        assert 1000 * offered["resource"]["vCores"] + cpu <= 50_000
+        assert (offered["resource"]["memory"] << 20) + memory <= 64 << 30
 
 
 def test_a_fail_over_gives_back_what_the_node_manager_registers(twin: Twin, yarn: Yarn) -> None:
