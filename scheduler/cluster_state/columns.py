@@ -12,9 +12,12 @@ Rows: TypeAlias = slice | NDArray[np.intp]
 Row: TypeAlias = int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Column:
-    """One value per row, at the snapshot's capacity. Read `values` anew each time: growth replaces the array."""
+    """One value per row, at the snapshot's capacity. Read `values` anew each time: growth replaces the array.
+
+    The snapshot keeps it up to date as long as anything else holds it.
+    """
 
     values: NDArray[Any]
     fill: Any

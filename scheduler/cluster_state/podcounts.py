@@ -5,10 +5,11 @@ registered once per question and then changed by every pod that comes or goes. P
 labels match alike: the match is computed once, and a new question looks at groups of pods, not at each pod.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ Identity: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 """Namespace and labels: all that a selector can see of a pod."""
 
 MAX_IDENTITIES = 1024
+RECENT_COUNTS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class PodQuestion:
     alive: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class PodCount:
     """The answer to one question: `column.values` is int64 per row."""
 
@@ -74,13 +76,19 @@ class PodCounts:
     def __init__(self, placements: Mapping[str, Placement], new_column: Callable[[], Column]) -> None:
         self._placements = placements
         self._new_column = new_column
-        self._counts: dict[PodQuestion, PodCount] = {}
+        self._counts: WeakValueDictionary[PodQuestion, PodCount] = WeakValueDictionary()
+        """Those that are asked for, or that a placed pod counts in."""
+        self._recent: deque[PodCount] = deque(maxlen=RECENT_COUNTS)
+        """Those registered last, which live on without."""
         self._covering: WeakKeyDictionary[PodClass, tuple[PodCount, ...]] = WeakKeyDictionary()
         """Counts by class, for pods whose labels all belong to the class."""
         self._counted: dict[str, tuple[PodCount, ...]] = {}
         """Per pod UID, the counts it was added to; a pod's labels may change while it is placed."""
         self._groups: dict[Identity, PodGroup] = {}
         self._group_of: dict[str, PodGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
 
     def count(self, question: PodQuestion, selectors: Iterable[LabelSelector | None]) -> PodCount:
         """The count for a question, registered on first use; `selectors` are the question's, decoded."""
@@ -96,6 +104,7 @@ class PodCounts:
 
         count = PodCount(matches, question.alive, self._new_column())
         self._counts[question] = count
+        self._recent.append(count)
         self._covering.clear()
         for group in self._groups.values():
             if not count.selects(group.identity):

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class Snapshot:
         self.faults: deque[ObserverFault] = deque(maxlen=MAX_FAULTS)
         """Exceptions of observers, for the engine to report."""
         self.fault_count = 0
-        self._columns: list[Column] = []
+        self._columns: WeakSet[Column] = WeakSet()
         self.counts = PodCounts(self.pods, lambda: self.column(np.int64, 0))
         self._live = self.column(bool, False)
         self._taint_set = self.column(np.int32, 0)
@@ -127,7 +128,7 @@ class Snapshot:
     def column(self, dtype: Any, fill: Any) -> Column:
         """A per-row array of `dtype` that grows with the snapshot; a removed node's row is refilled."""
         column = Column(np.full(self.capacity, fill, dtype=dtype), fill)
-        self._columns.append(column)
+        self._columns.add(column)
         return column
 
     def resource_column(self, name: str) -> int:

@@ -20,8 +20,11 @@ from scheduler.cluster_state.podcounts import PodCount
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.cluster_state.topology import domain_ids, domain_sums, pod_count
-from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope, Scores
+from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scope, Scores, Write
 from scheduler.matching.affinity import AffinityTerm, Terms, terms_of
+
+SWEEP_AT = 64
+"""Carried terms from which those are looked for that no placed pod carries any more."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,6 +76,7 @@ class InterPodAffinity(Plugin[Relations]):
         self._repelling: dict[AffinityTerm, Carriers] = {}
         self._drawing: dict[tuple[AffinityTerm, int], Carriers] = {}
         self._version = 0
+        self._sweep_at = SWEEP_AT
         self._terms: WeakKeyDictionary[PodClass, Terms] = WeakKeyDictionary()
         self._placed: dict[str, Terms] = {}
 
@@ -89,6 +93,15 @@ class InterPodAffinity(Plugin[Relations]):
         self._terms.clear()
         self._resolve_placed()
         self.handle.invalidate()
+
+    def tick(self, now: float) -> Iterable[Write]:
+        """Let go of terms that no placed pod carries any more: jobs and roll-outs have terms of their own."""
+        if len(self._repelling) + len(self._drawing) >= self._sweep_at:
+            self._repelling = {term: carriers for term, carriers in self._repelling.items() if carriers.total}
+            self._drawing = {weighed: carriers for weighed, carriers in self._drawing.items() if carriers.total}
+            self._sweep_at = max(SWEEP_AT, 2 * (len(self._repelling) + len(self._drawing)))
+            self._version += 1
+        return ()
 
     def _resolve_placed(self) -> None:
         """Terms of placed pods mean the namespaces that their selectors choose now."""

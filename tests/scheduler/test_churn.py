@@ -17,7 +17,7 @@ from tests.schedobjects import engine, node, pod
 
 ALIVE = 30
 """Pods at any time."""
-WARM = 1100
+WARM = 700
 """Pods after which every bound and every sweep has been met."""
 OPAQUE = (type, FunctionType, MethodType, ModuleType, str, bytes, int, float, type(None))
 
@@ -53,14 +53,14 @@ def attributes(each: Any) -> Iterable[str]:
 
 
 def a_pod(number: int) -> Pod:
-    """A pod of a job of its own: every tenth is too large, every seventh belongs to a gang of one."""
+    """A pod of a job, with terms, of its own: every tenth is too large, every seventh belongs to a gang of one."""
     spread = {
         "maxSkew": 5,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": {"app": "web"}},
+        "labelSelector": {"matchLabels": {"job-name": f"j{number}"}},
     }
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job-name": f"j{number}"}}}
     gang = {LIGHT_NAME_LABEL: f"g{number}", LIGHT_MINIMUM_LABEL: "1"}
     return pod(
         f"p{number}",

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.kube.meta import LabelSelector
+from scheduler.cluster_state.podcounts import RECENT_COUNTS
 from scheduler.cluster_state.podinfo import PodClasses
 from scheduler.cluster_state.snapshot import snapshot_of
 from scheduler.cluster_state.topology import pod_count
@@ -38,3 +39,17 @@ def test_members_told_apart_by_identity_labels_count_by_their_own() -> None:
     for index in range(3):
         snapshot.add_pod(classes.info(pod(f"p{index}", labels={key: str(index)})), 0)
     assert first.column.values[0] == 1
+
+
+def test_a_count_that_nothing_asks_for_any_more_goes() -> None:
+    snapshot = snapshot_of([node("n0")])
+    columns = len(snapshot._columns)
+    snapshot.add_pod(PodClasses().info(pod("p", labels={"app": "web"})), 0)
+    pod_count(snapshot, None, (WEB,))
+    for number in range(2 * RECENT_COUNTS):
+        pod_count(snapshot, None, (LabelSelector(match_labels={"job": str(number)}),))
+    # What placed pods count in stays.
+    assert len(snapshot.counts) == RECENT_COUNTS + 1
+    assert len(snapshot._columns) == columns + RECENT_COUNTS + 1
+    snapshot.remove_pod("uid-p")
+    assert len(snapshot.counts) == RECENT_COUNTS
