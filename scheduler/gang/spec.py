@@ -64,9 +64,12 @@ class GangDefaults:
 
 
 def gang_id(namespace: str, labels: Keys, annotations: Keys) -> str | None:
-    """The gang that a pod belongs to: PodGroup label, light label, annotation, in this order."""
+    """The gang that a pod belongs to: PodGroup label, light label, annotation, in this order.
+
+    An annotation may hold what no name does: with an "@" it becomes an id of no group, which `spec_of_pod` refuses.
+    """
     name = labels.get(POD_GROUP_LABEL) or labels.get(LIGHT_NAME_LABEL) or annotations.get(GANG + "name")
-    return f"{namespace}/{name}" if name else None
+    return f"{namespace}/{name}{'@' if '@' in name else ''}" if name else None
 
 
 def workload_group_id(namespace: str, scheduling_group: Mapping[str, object]) -> str | None:
@@ -84,7 +87,9 @@ def spec_of_workload_group(gang: str, minimum: int | None, defaults: GangDefault
 
 
 def spec_of_pod(gang: str, labels: Keys, annotations: Keys, *, defaults: GangDefaults | None = None) -> GangSpec:
-    """The gang that a pod's own keys describe. GangError when the minimum is missing or no number."""
+    """The gang that a pod's own keys describe. GangError for a name that is none, or a minimum that is no number."""
+    if "@" in gang:
+        raise GangError(f"gang {gang[:256]}: {GANG}name is no name of a gang")
     raw = labels.get(LIGHT_MINIMUM_LABEL) or annotations.get(GANG + "min-available")
     if raw is None:
         raise GangError(f"gang {gang}: neither a PodGroup nor {GANG}min-available says how many belong to it")

@@ -10,6 +10,7 @@ from scheduler.gang.spec import (
     gang_id,
     spec_of_pod,
     spec_of_pod_group,
+    workload_group_id,
 )
 
 G = "gang.scheduling.koordinator.sh/"
@@ -27,6 +28,14 @@ PG = "pod-group.scheduling.sigs.k8s.io"
 )
 def test_gang_id(labels: dict[str, str], annotations: dict[str, str], expected: str | None) -> None:
     assert gang_id("ns", labels, annotations) == expected
+
+
+def test_an_annotation_does_not_name_a_group_of_workloads() -> None:
+    keys = {G + "name": "w@scheduling.k8s.io", G + "min-available": "1"}
+    gang = gang_id("ns", {}, keys)
+    assert gang not in (None, workload_group_id("ns", {"podGroupName": "w"}))
+    with pytest.raises(GangError, match="is no name of a gang"):
+        spec_of_pod(gang or "", {}, keys)
 
 
 @pytest.mark.parametrize(
