@@ -460,6 +460,8 @@ class Loop:
             return
         info = outcome.info
         for victim in outcome.victims:
+            if not victim.pod.spec.node_name:
+                continue  # held or being bound: there is no node that it leaves
             note = f"Preempted by pod {info.uid} on node {victim.pod.spec.node_name}"
             self._recorder.record(Event(_reference(victim), "Preempted", note, "Preempting", related=_reference(info)))
         if outcome.result is Result.SCHEDULED:

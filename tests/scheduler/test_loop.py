@@ -20,6 +20,7 @@ from cluster.twin.faults import Fault, FaultType
 from scheduler.engine import Engine
 from scheduler.framework import Action
 from scheduler.loop import ForbiddenKindError, Loop
+from scheduler.outcome import AttemptOutcome, Result
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dynamicresources import CLAIMS, DynamicResources
@@ -317,3 +318,11 @@ def test_victims_of_preemption_have_an_event_that_names_the_other_pod(twin: Twin
     assert event.related is not None
     assert event.related.name == "new"
     assert event.note.endswith("on node n0")
+
+
+def test_a_victim_that_is_on_no_node_has_no_event_of_preemption(twin: Twin) -> None:
+    recorded, made = Recorded(), Engine(SchedulerSettings(), kinds=KINDS)
+    loop = Loop(twin.client(), made, recorder=cast(EventRecorder, recorded))
+    info, victim = (made.classes.info(pod(name)) for name in ("p", "held"))
+    loop._record(AttemptOutcome(Result.UNSCHEDULABLE, info, victims=(victim,)))
+    assert [event.reason for event in recorded.events] == ["FailedScheduling"]
