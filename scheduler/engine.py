@@ -318,8 +318,10 @@ class Engine:
     def bind_failed(self, binding: BindingPlan, message: str, now: float) -> None:
         """Undo a binding that certainly did not take effect: give the share back and try again after back-off."""
         self.now = now
-        self._placer.give_back(binding.placed)
-        self.queue.requeue(binding.placed.info, now, rejected_by=frozenset(), reason=message)
+        try:
+            self._placer.give_back(binding.placed)
+        finally:
+            self.queue.requeue(binding.placed.info, now, rejected_by=frozenset(), reason=message)
         self.outcomes.append(AttemptOutcome(Result.ERROR, binding.placed.info, binding.placed.node, message))
 
     # Handle

@@ -94,7 +94,7 @@ class Loop:
         self._next_tick = 0.0
         self._next_lead = 0.0
         self._beat = time.monotonic()
-        """When the scheduling thread last gave a sign."""
+        """When the scheduling thread last ended a round without a fault, or waited for the first lists."""
         self._extender_binds: dict[str, Future[AttemptOutcome]] = {}
         """Extender requests that wait for a pod's end, by UID."""
         self._read: dict[tuple[str, Key], str] = {}
@@ -112,12 +112,13 @@ class Loop:
                 self.engine.leads()
             settle_collector()
             self.ready.set()
+            self._beat = time.monotonic()
             while not self._stopping.is_set():
-                self._beat = time.monotonic()
                 try:
                     self._round()
+                    self._beat = time.monotonic()
                 except Exception:
-                    # Pods of others wait, and a new process would meet the same fault.
+                    # Other pods wait. A fault that lasts is told by /healthz, and another replica may do without it.
                     log.exception("round failed")
                     self.metrics.faulted("round")
                     self._stopping.wait(RETRY_ROUND_SECONDS)
@@ -146,7 +147,7 @@ class Loop:
         return answer.result(timeout_seconds)
 
     def stuck_seconds(self) -> float:
-        """Seconds since the scheduling thread last began a round; it begins one each second at least."""
+        """Seconds since the scheduling thread last ended a round without a fault; one takes a second or two."""
         return time.monotonic() - self._beat
 
     def now(self) -> float:

@@ -116,6 +116,24 @@ def test_a_failed_binding_gives_the_share_back_and_the_pod_tries_again() -> None
     assert drain(made, 1.0) == {"p": "a"}
 
 
+class Faulty(Plugin[tuple[()]]):
+    """Fails when it is to give its share back."""
+
+    name = "Faulty"
+
+    def unreserve(self, attempt: Attempt, spec: tuple[()], row: int) -> None:
+        raise RuntimeError("each time")
+
+
+def test_a_pod_is_tried_again_when_a_plugin_fails_to_give_its_share_back() -> None:
+    made = engine([node("a")], kinds={**FIT, "faulty": Faulty})
+    made.on_pod(Action.ADD, pod("p", {"cpu": "4"}), 0.0)
+    made.schedule_one(0.0)
+    with pytest.raises(RuntimeError):
+        made.bind_failed(made.bindings.popleft(), "refused", 0.0)
+    assert drain(made, 1.0) == {"p": "a"}
+
+
 def test_annotations_decided_at_reserve_are_seen_by_observers_and_travel_with_the_binding() -> None:
     made = engine([node("a")], kinds={**FIT, "annotates": Annotates})
     plugin = made.plugins["Annotates"]

@@ -214,6 +214,16 @@ def test_a_fault_in_a_round_does_not_end_the_loop(twin: Twin, monkeypatch: pytes
     assert next(faults, None) is None
 
 
+def test_a_loop_whose_rounds_fail_is_stuck(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty() -> None:
+        raise RuntimeError("each time")
+
+    monkeypatch.setattr("scheduler.loop.RETRY_ROUND_SECONDS", 0.01)
+    with running(twin) as loop:
+        monkeypatch.setattr(loop, "_round", faulty)
+        wait_for(lambda: loop.stuck_seconds() > 3.0)
+
+
 def test_a_standby_writes_nothing_and_states_everything_once_it_leads(twin: Twin) -> None:
     leads = threading.Event()
     twin.serve(custom(ELASTIC_QUOTA))
