@@ -103,7 +103,8 @@ class Trial:
         extra = [f"{each.victims} for {each.least}" for each in rounds if each.victims > each.least]
         victims, least = sum(each.victims for each in whole), sum(each.least for each in whole)
         print(
-            f"rounds of preemption {len(rounds)}, all bound in {len(whole)}; victims {victims}, least possible {least}"
+            f"rounds of preemption {len(rounds)}, all bound in {len(whole)}, cut off by the end"
+            f" {sum(each.cut for each in rounds)}; victims {victims}, least possible {least}"
         )
         wrongs = {
             "writes while another process led": ledger.foreign,
@@ -113,6 +114,7 @@ class Trial:
             "pods that changed their node": observer.moved,
             "overfull nodes": observer.overfull,
             "rounds with a victim too many": extra,
+            "rounds not all bound": [f"round {number}" for number, each in enumerate(rounds) if each.failed],
             "pods never bound": [str(len(observer.pending))] if observer.pending else [],
         }
         for name, found in wrongs.items():

@@ -150,6 +150,13 @@ class Round:
     victims: int
     least: int
     seconds: float | None
+    cut: bool = False
+    """The trial ended before all were bound."""
+
+    @property
+    def failed(self) -> bool:
+        """Not all were bound in the time that there was."""
+        return self.seconds is None and not self.cut
 
 
 class Load:
@@ -165,7 +172,7 @@ class Load:
         self._random = Random(seed)
         self._ends: list[tuple[float, str, str]] = []
         self._more = threading.Event()
-        """Pods arrive."""
+        """Pods arrive, and rounds of preemptors begin."""
         self._over = threading.Event()
         self._informer = Informer(client, PODS.of(dict))
         self._informer.subscribe(self.observer)
@@ -183,7 +190,7 @@ class Load:
             thread.start()
 
     def ebb(self) -> None:
-        """Let nothing more arrive."""
+        """Let nothing more arrive; a round of preemptors goes on to its end."""
         self._more.clear()
 
     def stop(self) -> None:
@@ -235,18 +242,19 @@ class Load:
 
     def _preempt(self) -> None:
         """Fill the contested nodes, and let pods of higher priority need room there."""
+        if not self._more.wait(0.1):
+            return
         number = len(self.rounds)
         low = self._make(f"low-{number}", CONTESTED_NODES * CONTESTED_CORES, 1, "low")
-        if self._await(low) is None:
-            self._clear(low)
-            return
-        began = time.monotonic()
-        high = self._make(f"high-{number}", PREEMPTORS, CORES_PER_PREEMPTOR, "high")
-        seconds = self._await(high)
-        self._over.wait(3.0)  # for a victim too many
+        high, seconds, began = dict[str, str](), None, self._await(low)
+        if began is not None:
+            high = self._make(f"high-{number}", PREEMPTORS, CORES_PER_PREEMPTOR, "high")
+            bound = self._await(high)
+            seconds = None if bound is None else bound - began
+            self._over.wait(3.0)  # for a victim too many
         with self.observer.lock:
             victims = sum(uid in self.observer.preempted for uid in low.values())
-        self.rounds.append(Round(victims, LEAST_VICTIMS, None if seconds is None else seconds - began))
+        self.rounds.append(Round(victims, LEAST_VICTIMS, seconds, cut=seconds is None and self._over.is_set()))
         self._clear(low | high)
 
     def _make(self, prefix: str, count: int, cores: int, priority_class: str) -> dict[str, str]:
