@@ -25,8 +25,9 @@ def reserved(
 ) -> Iterable[Write]:
     """Write the consumers into the claim, and its devices where it gets them.
 
-    The finalizer comes first: a claim with devices and without it could be deleted while they are in use. It is merged
-    by the API server with those that were added meanwhile; what follows holds for the claim as that left it.
+    The finalizer comes first: a claim with devices and without it could be deleted while they are in use. It is added
+    to those that the claim has; a claim that changed since it was looked at refuses it, by its version. What follows
+    holds for the claim as that left it.
     """
     status: dict[str, object] = {}
     if allocation is not None:

@@ -194,6 +194,10 @@ class Search:
         )
 
     def _has_counters(self, device: Device) -> bool:
+        """Return whether no counter of the pool is exceeded with the device, also those that it does not consume.
+
+        kube-scheduler asks them all: a pool that is overdrawn, its driver having taken back amounts, gives nothing.
+        """
         if not device.consumes or self._is_shared_already(device):
             return True
         used = dict(self._counters.get(device.pool, {}))
@@ -216,7 +220,7 @@ class Search:
                 counted = False
             for name, share in consumed.items():
                 used[name] = used.get(name, 0) + sign * share
-            users = self._whole_users(device, sign)
+            users = self._uses(device, sign)
             if sign < 0 and not users:
                 del self._consumed[device.id]
                 counted = device.id not in self._offer.shares
@@ -232,7 +236,7 @@ class Search:
             for counter, amount in device.consumes:
                 counters[counter] = counters.get(counter, 0) + sign * amount
 
-    def _whole_users(self, device: Device, sign: int) -> int:
+    def _uses(self, device: Device, sign: int) -> int:
         """Uses of a shared device that are left in this search, `sign` of them just begun or ended."""
         total = sum(share.device is device for shares in self._given for share in shares)
         return total if sign > 0 else total - 1
