@@ -169,6 +169,9 @@ class Observations(Projection[Observed]):
             return
         numbers = np.array([number for number, _, _ in running], np.int64)
         pressure = np.array([share for _, share, _ in running])
+        places: dict[int, list[int]] = {}
+        for place, (number, _, _) in enumerate(running):
+            places.setdefault(number, []).append(place)
         group = zlib.crc32(name.encode()) % GROUPS
         # Not each tenth in turn: what neighbours do every ten minutes would be seen always or never.
         chance = zlib.crc32(f"{name} {metric.status.update_time}".encode())
@@ -186,20 +189,29 @@ class Observations(Projection[Observed]):
                         return
                     others = np.arange(len(running)) != place
                     told = Reported(number, which, group, weight * seconds, share)
-                    self._row(told, numbers[others], pressure[others], stated.get(which))
+                    verdict = stated.get(which)
+                    losses = self._losses(verdict, places, pressure, place)[others]
+                    self._row(told, numbers[others], pressure[others], losses, verdict)
 
-    def _row(self, told: Reported, numbers: Any, pressure: Values, verdict: WireVerdict | None) -> None:
+    def _losses(
+        self, verdict: WireVerdict | None, places: Mapping[int, Sequence[int]], pressure: Values, victim: int
+    ) -> Values:
+        """Return what a victim lost to each pod: a culprit's pods share its part by their pressure."""
+        losses = np.zeros(len(pressure))
+        lost = _finite(verdict.lost_seconds_per_second) if verdict else 0.0
+        for culprit, share in zip(verdict.culprits, verdict.shares, strict=False) if verdict else ():
+            own = [place for place in places.get(self._numbers.get(culprit, -2), ()) if place != victim]
+            whole = max(sum(float(pressure[place]) for place in own), 1e-12)
+            for place in own:
+                losses[place] += lost * min(max(_finite(share), 0.0), 1.0) * pressure[place] / whole
+        return losses
+
+    def _row(self, told: Reported, numbers: Any, pressure: Values, losses: Values, verdict: WireVerdict | None) -> None:
         lost = _finite(verdict.lost_seconds_per_second) if verdict else 0.0
         if verdict is not None and (verdict.correlated or not verdict.shares):
             whole = np.array([pressure.sum()])
             self._sums.add(told, Evidence.CORRELATED, np.array([ALL]), whole, np.array([lost]))
             return
-        losses = np.zeros(len(numbers))
-        for culprit, share in zip(verdict.culprits, verdict.shares, strict=False) if verdict else ():
-            own = numbers == self._numbers.get(culprit, -2)
-            if own.any():
-                weight = pressure[own] / max(float(pressure[own].sum()), 1e-12)
-                losses[own] += lost * min(max(_finite(share), 0.0), 1.0) * weight
         self._sums.add(told, Evidence.DIRECT, numbers, pressure, losses)
 
     def _pod(self, pod: PodUsage, cores: float) -> tuple[int, float, list[WireVerdict]] | None:

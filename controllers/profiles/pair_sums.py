@@ -52,14 +52,15 @@ class PairSums:
         for bits, part in zip(_BITS, (told.resource, int(evidence), told.group), strict=True):
             key = (key << bits) + part
         load = told.load
-        one = np.ones(len(key))
-        moments = np.stack(
-            [
-                *(one, pressure, pressure * pressure, lost, lost * pressure),
-                *(one * load, one * load * load, load * pressure, load * lost),
-            ]
-        )
-        self._new.append((key, told.seconds * moments))
+        moments = np.empty((_MOMENTS, len(key)))
+        moments[0], moments[1], moments[3] = 1.0, pressure, lost
+        np.multiply(pressure, pressure, out=moments[2])
+        np.multiply(lost, pressure, out=moments[4])
+        moments[5:7] = [[load], [load * load]]
+        np.multiply(pressure, load, out=moments[7])
+        np.multiply(lost, load, out=moments[8])
+        moments *= told.seconds
+        self._new.append((key, moments))
         self._waiting += len(key)
         if self._waiting >= BUFFER_ROWS:
             self._compact()

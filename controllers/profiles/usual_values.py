@@ -23,6 +23,9 @@ LEAST_WEIGHT = 60.0
 """Samples from which a value is published."""
 WIDTH = 64
 
+_MIDDLE = (np.arange(4, 12) + 0.5) / POINTS
+"""Quantiles of the points of the middle half."""
+
 _Cell = tuple[str, str, str, int, int]
 """Container, node type, signal, kind and octave of the load."""
 
@@ -58,11 +61,12 @@ class FleetValues:
             row = self._make(int(points[POINTS // 2]), time)
             self._cells.setdefault(told.workload, {})[key] = row
         elif node and told.signal in SLOWNESS and self.weight(row) >= LEAST_WEIGHT:
-            self.shifts.add(node, told.workload, float(np.mean(points[4:12]) - self._middle(row)), time)
+            self.shifts.add(node, told.workload, float(points[4:12].sum()) / 8 - self._middle(row), time)
         self._counts[row] *= np.float32(_aged(time - self._time[row]))
         self._time[row] = max(self._time[row], time)
-        places = np.clip(points - self._base[row], 0, WIDTH - 1)
-        np.add.at(self._counts[row], places, np.float32(min(told.weight, MOST_WEIGHT) / POINTS))
+        places = np.minimum(np.maximum(points - self._base[row], 0), WIDTH - 1)
+        each = np.float32(min(told.weight, MOST_WEIGHT) / POINTS)
+        self._counts[row] += np.bincount(places, minlength=WIDTH).astype(np.float32) * each
 
     def weight(self, row: int) -> float:
         """Return the weight of a cell as of its last statement."""
@@ -112,9 +116,9 @@ class FleetValues:
         return self._cells.keys()
 
     def _middle(self, row: int) -> float:
-        """Return the mean bucket of the middle half."""
-        points = points_of(self._counts[row : row + 1], POINTS)[0]
-        return float(np.mean(points[4:12]) + self._base[row])
+        """Return the mean bucket of the middle half of the points."""
+        sums = np.cumsum(self._counts[row], dtype=np.float64)
+        return float(np.searchsorted(sums, _MIDDLE * sums[-1]).sum()) / len(_MIDDLE) + float(self._base[row])
 
     def _make(self, middle: int, time: float) -> int:
         if self._used == len(self._time):

@@ -484,6 +484,8 @@ def containers_of(pod: Pod) -> list[PodContainer]:
 
 def shares(containers: Sequence[PodContainer]) -> list[tuple[str, float, float]]:
     """Return names and shares of the pod's CPU and memory: as requested, equal ones where nothing is."""
+    if len(containers) == 1:
+        return [(containers[0].name, 1.0, 1.0)]
     made = []
     amounts = [(request_of(each, CPU), request_of(each, MEMORY)) for each in containers]
     sums = [sum(column) for column in zip(*amounts, strict=True)] if amounts else []
