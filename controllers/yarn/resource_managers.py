@@ -1,6 +1,7 @@
 """Client of a YARN cluster's ResourceManagers over REST: finds the active one, and stays with it while it answers."""
 
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -19,6 +20,9 @@ from controllers.yarn.settings import ClusterSettings
 
 MAX_ANSWER_BYTES = 64 << 20
 """Longest answer that is read: a node takes about a kilobyte."""
+
+LIST_TIMEOUTS = 10
+"""Timeouts within which a whole list of nodes arrives; what sets a resource has one."""
 
 Observer = Callable[[str, int], None]
 """Told of each request: method and status, 0 for no answer."""
@@ -52,9 +56,7 @@ class ResourceManagers:
                 context = ssl.create_default_context(cafile=settings.ca_file or None)
             except (OSError, ssl.SSLError) as error:
                 raise YarnError(f"[clusters.{name}] ca_file {settings.ca_file}: {error}") from error
-        self._pool = urllib3.PoolManager(
-            maxsize=1, ssl_context=context, timeout=settings.timeout_seconds, retries=False
-        )
+        self._pool = urllib3.PoolManager(maxsize=1, ssl_context=context, retries=False)
 
     def nodes(self) -> dict[str, NodeReport]:
         """Return all nodes by id, of the first ResourceManager that is active. Raises YarnError."""
@@ -93,14 +95,27 @@ class ResourceManagers:
         url = f"{address}{path}"
         if self._settings.user:
             url += f"?user.name={quote(self._settings.user, safe='')}"
-        status = 0
+        status, seconds = 0, self._settings.timeout_seconds
+        whole = seconds if method == "POST" else LIST_TIMEOUTS * seconds
+        until = time.monotonic() + whole
         try:
             response = self._pool.request(
-                method, url, body=body, headers=self._headers(body), redirect=False, preload_content=False
+                method,
+                url,
+                body=body,
+                headers=self._headers(body),
+                redirect=False,
+                preload_content=False,
+                timeout=urllib3.Timeout(total=seconds),
             )
             try:
                 status = response.status
-                answer = response.read(MAX_ANSWER_BYTES + 1)
+                answer = bytearray()
+                while len(answer) <= MAX_ANSWER_BYTES and (part := response.read1(1 << 16)):
+                    answer += part
+                    if time.monotonic() > until:
+                        response.close()
+                        raise UnreachableError(f"{address}: the answer is not whole within {whole:g} s")
             finally:
                 response.release_conn()
         except (urllib3.exceptions.HTTPError, OSError) as error:

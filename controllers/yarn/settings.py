@@ -23,7 +23,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     ca_file: str = ""
     """Authority of the ResourceManagers' certificates."""
     timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=3)] = 3.0
-    """Longest wait for one answer. What is sent while this process leads ends before another one may lead."""
+    """Longest wait for one answer; the whole of a list of nodes has ten times as long. What is sent while this process
+    leads ends before another one may lead."""
 
     def __post_init__(self) -> None:
         for address in self.addresses:

@@ -1,7 +1,10 @@
 """The client against two ResourceManagers that answer as Hadoop documents."""
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,27 @@ def test_one_that_accepts_and_is_silent(yarn: Yarn) -> None:
         managers = client(yarn, address, yarn.urls[0], timeout_seconds=0.2)
         assert managers.nodes()
         assert managers.active == yarn.urls[0]
+
+
+def test_one_whose_answer_drips() -> None:
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.01)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip, args=(server,), daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        managers = ResourceManagers("main", ClusterSettings(addresses=(address,), timeout_seconds=0.5))
+        managers.active = address
+        with pytest.raises(UnreachableError, match="not whole within"):
+            managers.set_resource("w1:45454", Capability(1, 1), -1)
+        thread.join(5)
+        assert not thread.is_alive(), "the connection is closed"
 
 
 def test_a_fail_over_between_question_and_change_changes_nothing(yarn: Yarn) -> None:
