@@ -1,4 +1,4 @@
-"""Faults of the trial: which, how long, on whom."""
+"""Faults of the trial: which, how long, on which process."""
 
 import math
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def plan(draw: Random, longest_seconds: float) -> Planned:
 
 
 def hit(kind: Kind, leader: Replica, standby: Replica) -> list[Replica]:
-    """Begin a fault; return whom it hits."""
+    """Begin a fault; return the name of what it hits."""
     hits = {"leader": [leader], "standby": [standby]}.get(kind.split()[-1], [leader, standby])
     for replica in hits:
         if kind in _CONNECTION:

@@ -43,7 +43,7 @@ class Ledger:
     foreign: list[str] = field(default_factory=list)
     """Writes that reached the API server while another process held the lease."""
     expired: list[str] = field(default_factory=list)
-    """Writes that reached the API server after the sender's lease had run out, nobody else having taken it."""
+    """Writes that reached the API server after the sender's lease had run out, before another one took it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def lease_written(self, holder: str, sent_seconds: float) -> None:

@@ -92,7 +92,7 @@ class Observer:
     overfull: list[str] = field(default_factory=list)
     """Nodes that held more than they have."""
     preempted: set[str] = field(default_factory=set)
-    """UIDs of pods that somebody else deleted."""
+    """UIDs of pods that another program deleted."""
     own: set[str] = field(default_factory=set)
     """UIDs of pods that the trial deletes."""
     lives: dict[str, Document] = field(default_factory=dict)

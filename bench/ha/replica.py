@@ -10,7 +10,7 @@ from bench.ha.proxy import Proxy
 
 
 class Replica:
-    """One `koord-scheduler` with leader election. `exits` are ends that nobody asked for, with their exit codes."""
+    """One `koord-scheduler` with leader election. `exits` are unwanted ends, with their exit codes."""
 
     def __init__(self, proxy: Proxy, folder: Path) -> None:
         self.proxy = proxy
@@ -28,7 +28,7 @@ class Replica:
         self.proxy.follow(self._process.pid)
 
     def check(self) -> None:
-        """Count an end that nobody asked for, and start again."""
+        """Count an end that the trial did not ask for, and start again."""
         if self._process is not None and self._process.poll() is not None:
             self.exits.append(self._process.returncode)
             self.start()

@@ -1,7 +1,7 @@
 """Who may ask: the API server alone, by the client certificate that it proxies with.
 
 The API server has authenticated and authorised a request before it passes it on (kube-aggregator). It shows itself by
-a certificate of the authority in the ConfigMap `extension-apiserver-authentication`; nobody else gets past the
+a certificate of the authority in the ConfigMap `extension-apiserver-authentication`; no other client gets past the
 handshake, so no header has to be believed.
 """
 

@@ -82,7 +82,7 @@ class ExternalMetrics:
 
     @property
     def ready(self) -> bool:
-        """True once there is a certificate and it is known whom to answer."""
+        """True once there is a certificate and the front proxy is known."""
         return self._keeper.loaded and self._proxy is not None
 
     def start(self) -> None:

@@ -62,7 +62,7 @@ def advice_of(stored: Recommendation) -> Advice | None:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to advise: workloads as `Kind/namespace/name`, whose pods count as one."""
+    """Workloads to advise, as `Kind/namespace/name`, whose pods count as one."""
 
     workloads: tuple[str, ...]
 

@@ -46,7 +46,7 @@ class CertificateSettings(Protocol):
 
     @property
     def configuration(self) -> str:
-        """Name of the objects that tell the API server whom to trust."""
+        """Name of the objects that tell the API server which authority to trust."""
         ...
 
     @property

@@ -141,7 +141,7 @@ class Exchange:
             started = time.monotonic()
             try:
                 answered = self.once()
-            except Exception as error:  # noqa: BLE001 - an answer that nobody foresaw must not end the thread
+            except Exception as error:  # noqa: BLE001 - an unforeseen answer must not end the thread
                 _log.error("cluster %s: %r", self._client.name, error, exc_info=error)
                 with self._board.held():
                     self._board.forget(self._client.name, "its answer could not be taken in")

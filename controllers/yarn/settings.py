@@ -39,7 +39,7 @@ class SharingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     mode: Literal["split", "first-come"] = "split"
     """split: what neither side uses is divided, and nothing is sold twice. first-come, as Koordinator: both are offered
-    all that is free, and whoever comes later may find it taken."""
+    all that is free, and the one that comes later may find it taken."""
     free_percent: Percent = 50
     """Percent of what neither side uses that YARN is offered; for `split`."""
     max_percent: Percent = 100
@@ -61,7 +61,7 @@ class CopilotSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     clusters: dict[str, ClusterSettings] = {}
     """YARN clusters by name; the annotation yarn.hadoop.apache.org/cluster-id of a NodeManager's pod chooses."""
     namespaces: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("hadoop-yarn",)
-    """Namespaces whose pods count as NodeManagers: whoever may create pods there decides what YARN is offered."""
+    """Namespaces whose pods count as NodeManagers: the right to create pods there decides what YARN is offered."""
     application: str = "hadoop-yarn"
     """Name of the allocation in the node's annotation, and of the host application in NodeSLO and NodeMetric."""
     sharing: SharingSettings = SharingSettings()

@@ -164,7 +164,7 @@ def layer(root: Path, seconds: int) -> bytes:
             if entry.isdir():
                 entry.mode = 0o1777 if entry.name in ("tmp", "var/tmp") else 0o755
             elif entry.isreg():
-                entry.mode = 0o755 if entry.mode & 0o100 else 0o644  # nobody gets the rights of another
+                entry.mode = 0o755 if entry.mode & 0o100 else 0o644  # no setuid, no write by others
             if entry.islnk():
                 entry = _whole(entry, path)
             if entry.isreg():

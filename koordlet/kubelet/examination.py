@@ -103,7 +103,7 @@ def _matched(source: PodSource, tree: HostTree) -> list[Examined]:
             "pods",
             available=bool(table.generation) and len(matched) == len(active) and len(placed) == len(running),
             reason=f"{len(matched)} of {len(active)} pods and {len(placed)} of {len(running)} running containers "
-            f"have their cgroup, pods by {source.status().pods_from or 'nobody'}",
+            f"have their cgroup, pods by {source.status().pods_from or 'no source'}",
             remedy=""
             if len(placed) == len(running)
             else "those that start or end are missing for a moment; look again",
