@@ -90,7 +90,9 @@ class SharedMap(Map):
         return gathered(keys, values, self._shards)
 
     def reserve(self, keys: NDArray[Any]) -> int:
-        return super().reserve(self._all_keys(keys))
+        """Make an entry in each shard for each key; return how many keys lack one, at least."""
+        refused = super().reserve(self._all_keys(keys))
+        return -(-refused // self._shards) if self._shards else refused
 
     def delete(self, keys: NDArray[Any]) -> int:
         return super().delete(self._all_keys(keys))
