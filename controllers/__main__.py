@@ -13,7 +13,7 @@ import controllers.plans
 from api.crds import DEFINITIONS
 from api.plugin import PluginError, discover
 from api.settings import SettingsError
-from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
+from cluster import ClientSettings, ClusterError, Key
 from cluster.command_line import (
     USAGE_ERROR,
     Chosen,
@@ -33,6 +33,7 @@ from controllers.models.command import train_models
 from controllers.profiles.command import profile
 from controllers.recommend.command import recommend
 from controllers.recommend.observed import WorkloadUsage
+from controllers.runtime.clients import connect_clients
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
 from controllers.runtime.loop import HINTS, Loop, view_once
@@ -109,21 +110,7 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     loop_settings = settings.loop
     elector = chosen.cluster.elector(lease, name, TIMES, metrics.requested) if leader_elect else None
     leading = (lambda: elector.leading) if elector else (lambda: True)
-    # Reads and writes have budgets of their own: a list of a large kind must not wait behind a thousand patches.
-    reader = chosen.cluster.client(observe=metrics.requested)
-    writer = chosen.cluster.client(
-        ClientSettings(
-            requests_per_second=loop_settings.requests_per_second,
-            burst=loop_settings.burst,
-            timeout_seconds=loop_settings.request_timeout_seconds,
-            attempts=1,
-            user_agent=PROGRAM,
-        ),
-        metrics.requested,
-        may_write=leading,
-    )
-    told = chosen.cluster.client(observe=metrics.requested, may_write=leading)
-    recorder = EventRecorder(told, RecorderSettings(PROGRAM, name))
+    reader, writer, recorder = connect_clients(chosen.cluster, name, loop_settings, metrics, leading)
     loop = Loop(
         reader,
         writer,

@@ -9,7 +9,7 @@ import msgspec
 
 from api.plugin import PluginError
 from api.settings import SettingsError
-from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
+from cluster import ClusterError, Key
 from cluster.command_line import (
     USAGE_ERROR,
     Chosen,
@@ -26,6 +26,7 @@ from controllers.descheduler.cycle import Descheduler
 from controllers.descheduler.scheduler_client import SchedulerAddress, SchedulerClient
 from controllers.migration.migrations import Migrations
 from controllers.migration.settings import MigrationArgs
+from controllers.runtime.clients import connect_clients
 from controllers.runtime.controller import AnyController
 from controllers.runtime.health import Health
 from controllers.runtime.loop import HINTS, Loop, view_once
@@ -93,20 +94,7 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
     metrics = Metrics("koord_descheduler")
     elector = cluster.elector(lease, identity(), TIMES, metrics.requested) if leader_elect else None
     leading = (lambda: elector.leading) if elector else (lambda: True)
-    reader = cluster.client(observe=metrics.requested)
-    writer = cluster.client(
-        ClientSettings(
-            requests_per_second=LOOP.requests_per_second,
-            burst=LOOP.burst,
-            timeout_seconds=LOOP.request_timeout_seconds,
-            attempts=1,
-            user_agent=PROGRAM,
-        ),
-        metrics.requested,
-        may_write=leading,
-    )
-    told = cluster.client(observe=metrics.requested, may_write=leading)
-    recorder = EventRecorder(told, RecorderSettings(PROGRAM, identity()))
+    reader, writer, recorder = connect_clients(cluster, identity(), LOOP, metrics, leading)
     loop = Loop(
         reader,
         writer,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
+from cluster import ClusterError, Key
 from cluster.command_line import (
     USAGE_ERROR,
     Chosen,
@@ -19,6 +19,7 @@ from cluster.command_line import (
     start_log,
 )
 from cluster.serving import listen
+from controllers.runtime.clients import connect_clients
 from controllers.runtime.health import Health
 from controllers.runtime.loop import HINTS, Loop, view_once
 from controllers.runtime.metrics import Metrics
@@ -78,20 +79,7 @@ def run(chosen: Chosen, address: str, port: int, leader_elect: bool, lease: str)
     board = Board()
     elector = chosen.elector(lease, identity(), TIMES, metrics.requested) if leader_elect else None
     leading: Callable[[], bool] = (lambda: elector.leading) if elector else (lambda: True)
-    reader = chosen.client(observe=metrics.requested)
-    writer = chosen.client(
-        ClientSettings(
-            requests_per_second=settings.loop.requests_per_second,
-            burst=settings.loop.burst,
-            timeout_seconds=settings.loop.request_timeout_seconds,
-            attempts=1,
-            user_agent=PROGRAM,
-        ),
-        metrics.requested,
-        may_write=leading,
-    )
-    told = chosen.client(observe=metrics.requested, may_write=leading)
-    recorder = EventRecorder(told, RecorderSettings(PROGRAM, identity()))
+    reader, writer, recorder = connect_clients(chosen, identity(), settings.loop, metrics, leading)
     loop = Loop(
         reader,
         writer,
