@@ -142,5 +142,5 @@ def test_a_write_is_not_repeated_once_another_may_write(twin: Twin) -> None:
         with pytest.raises(Withheld):
             client.patch(NODES, Key("", "n"), merge_patch({"metadata": {"labels": {"a": "b"}}}))
         assert (calls(twin, "patch"), allowed) == (1, [])
-        # Reads are nobody's privilege.
+        # Reads go on without the lead.
         assert "labels" not in client.get(NODES, Key("", "n"))["metadata"]

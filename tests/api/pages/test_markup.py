@@ -35,6 +35,17 @@ def read(markup: str) -> Collected:
     return found
 
 
+def assert_fetches_nothing(document: str) -> None:
+    """Check that a page has one style and one script of its own, and neither loads nor runs anything else."""
+    found = read(document)
+    assert found.elements.count("script") == found.elements.count("style") == 1
+    assert not {"link", "img", "iframe", "object", "base", "use", "image"} & set(found.elements)
+    names = {name for name, _ in found.attributes}
+    assert not {"src", "style", "srcset", "action"} & names
+    assert not [name for name in names if name.startswith("on")]
+    assert all((value or "").startswith("#") for name, value in found.attributes if name == "href")
+
+
 def test_text_and_attributes_are_escaped_and_what_cannot_be_seen_is_shown() -> None:
     made = element("p", HOSTILE, title=HOSTILE)
     found = read(made)
