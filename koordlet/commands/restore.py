@@ -1,6 +1,7 @@
 """`koordlet restore`: restore what an agent left changed: actions, and protocol state on request."""
 
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,10 @@ from koordlet.commands.startup import FAILED, UNSUPPORTED_HOST, USAGE_ERROR, die
 @click.option("--config", type=click.Path(path_type=Path), help="Settings file of the agent.")
 @click.option("--all", "everything", is_flag=True, help="Restore protocol state too, as for an uninstallation.")
 @click.option("--wait", "wait_seconds", type=float, default=0.0, help="Seconds to wait for an agent that ends [0].")
-def restore(config: Path | None, everything: bool, wait_seconds: float) -> None:
+@click.option(
+    "--stay", is_flag=True, help="Then stay until SIGTERM or SIGINT, as a pod does that holds a node's place."
+)
+def restore(config: Path | None, everything: bool, wait_seconds: float, stay: bool) -> None:
     """Restore actions that an agent left in effect. Exit 0 unless one fails.
 
     Protocol state (shares and limits of batch resources, CPU lists, memory QoS) stays unless --all is given: it belongs
@@ -57,4 +61,15 @@ def restore(config: Path | None, everything: bool, wait_seconds: float) -> None:
     click.echo(
         f"{counts[Outcome.RESTORED]} put back, {counts[Outcome.FAILED]} failed, {counts[Outcome.FOREIGN_WRITE]} foreign"
     )
-    sys.exit(FAILED if counts[Outcome.FAILED] else 0)
+    if counts[Outcome.FAILED]:
+        sys.exit(FAILED)
+    if stay:
+        _stay()
+
+
+def _stay() -> None:
+    """Wait for a signal to end; as the first process of a container too, to which no default applies."""
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    click.echo("restored; staying until told to end")
+    signal.sigwait(signals)

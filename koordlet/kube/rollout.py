@@ -65,7 +65,7 @@ def rollout_in_sight(key: Key, kubeconfig: str = "") -> bool:
 
 
 def restoring(daemon_set: Document) -> Document:
-    """Return the DaemonSet whose pods restore everything on their nodes and then wait, in place of the agent."""
+    """Return the DaemonSet whose pods restore everything on their nodes and then stay, in place of the agent."""
     changed: Document = copy.deepcopy(daemon_set)
     pod = changed["spec"]["template"]["spec"]
     (agent,) = (one for one in pod["containers"] if one["name"] == AGENT)
@@ -76,9 +76,10 @@ def restoring(daemon_set: Document) -> Document:
     restorer = {key: value for key, value in source.items() if key not in _ONLY_OF_AGENTS}
     command = [*(agent.get("command") or ["koordlet", "run"])[:-1], "restore"]
     restorer |= {"name": RESTORER, "command": command, "args": [*config, "--all", "--wait=90"]}
-    for key in (*_ONLY_OF_AGENTS, "args"):
+    for key in _ONLY_OF_AGENTS:
         agent.pop(key, None)
-    agent["command"] = ["sleep", "infinity"]
+    # The image has no program that merely waits.
+    agent |= {"command": list(command), "args": [*restorer["args"], "--stay"]}
     pod["initContainers"] = [restorer]
     changed["spec"]["minReadySeconds"] = 0
     changed["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}

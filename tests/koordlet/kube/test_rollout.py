@@ -59,8 +59,9 @@ def test_all_restore_with_what_an_enforcing_agent_has() -> None:
         assert not cgroups.get("readOnly", False)
         assert {"DAC_OVERRIDE", "SYS_RESOURCE"} <= set(restorer["securityContext"]["capabilities"]["add"])
         (agent,) = pod["containers"]
-        assert agent["command"] == ["sleep", "infinity"]
-        assert not {"args", "livenessProbe", "readinessProbe"} & agent.keys()
+        assert agent["command"] == ["koordlet", "restore"], "a program that every image of the agent has"
+        assert agent["args"] == [*restorer["args"], "--stay"]
+        assert not {"livenessProbe", "readinessProbe", "ports"} & agent.keys()
         assert not rollout.enforces(restoring(found))
         assert rollout.enforces(found) == enforces
 
