@@ -60,6 +60,12 @@ _BY_NAME: dict[str, dict[str, Any]] = {
         "additionalProperties": False,
     },
 }
+_NEEDS = {
+    "koordlet.evict": "koordlet.enforce",
+    "webhooks.enabled": "manager.enabled",
+    "externalMetrics.enabled": "manager.enabled",
+}
+"""Switches that do nothing without another."""
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -69,7 +75,13 @@ def schema() -> dict[str, Any]:
     found = _of(yaml.safe_load(text), (), comments(text))
     # Helm gives every chart this table; charts that are part of another one get it filled.
     found["properties"]["global"] = {"type": "object"}
+    found["allOf"] = [{"if": _is_on(name), "then": _is_on(other)} for name, other in _NEEDS.items()]
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart koord", **found}
+
+
+def _is_on(name: str) -> dict[str, Any]:
+    table, _, key = name.partition(".")
+    return {"required": [table], "properties": {table: {"required": [key], "properties": {key: {"const": True}}}}}
 
 
 def comments(text: str) -> dict[str, str]:

@@ -248,7 +248,11 @@ def walk(node: Node, tmp_path: Path) -> Iterator[Walk]:
         ensure(node, profiles, profile(name))
     wait_for(lambda: node.client.find(SERVICE_ACCOUNTS, Key(WORK, "default")), interval_seconds=0.2)
     (port,) = free_ports(1)
-    configs = [each for each in documents({"webhooks": {"enabled": True}}) if each["kind"] in ADMISSION]
+    configs = [
+        each
+        for each in documents({"manager": {"enabled": True}, "webhooks": {"enabled": True}})
+        if each["kind"] in ADMISSION
+    ]
     configs = [each for each in configs if each["kind"].endswith("WebhookConfiguration")]
     for document in configs:
         for item in document["webhooks"]:

@@ -19,7 +19,10 @@ from tests.controllers.webhooks.reviews import review
 from tests.deploy.admission_cases import GRANT, PODS, QUOTAS, PodCase, QuotaCase
 from tests.deploy.charts import ROOT, documents
 
-VALUES: dict[str, Any] = {"webhooks": {"enabled": True, "reservations": True, "nodeStatus": True}}
+VALUES: dict[str, Any] = {
+    "manager": {"enabled": True},
+    "webhooks": {"enabled": True, "reservations": True, "nodeStatus": True},
+}
 QUOTA_RESOURCE = ("scheduling.sigs.k8s.io", "elasticquotas")
 VALIDATE_QUOTA = "/validate-scheduling-sigs-k8s-io-v1alpha1-elasticquota"
 
@@ -93,6 +96,11 @@ def test_service_and_secret_are_those_of_the_settings() -> None:
     assert role["rules"][1]["resourceNames"] == [settings.secret]
     assert role["metadata"]["namespace"] == settings.namespace
     assert not [each for each in documents() if "WebhookConfiguration" in each["kind"]], "off by default"
+
+
+def test_nothing_calls_webhooks_that_no_manager_serves() -> None:
+    # Quotas would be refused by every call that fails.
+    assert documents({"webhooks": VALUES["webhooks"]}) == documents()
 
 
 def test_the_manager_of_the_chart_serves_what_the_chart_calls() -> None:

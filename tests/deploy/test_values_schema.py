@@ -44,8 +44,9 @@ def test_what_the_chart_is_used_with_is_taken(variant: str) -> None:
         {"koordlet": {"nodeSelector": {"pool": "a"}, "tolerations": []}},
         {"manager": {"resources": {"limits": {"cpu": 2, "memory": "1.5Gi"}}}},
         {"global": {"anything": 1}},
+        {"manager": {"enabled": True}, "webhooks": {"enabled": True}, "externalMetrics": {"enabled": True}},
     ],
-    ids=["percentage", "selector", "amounts", "global"],
+    ids=["percentage", "selector", "amounts", "global", "served"],
 )
 def test_other_forms_are_taken(values: dict[str, Any]) -> None:
     assert not refusal(values)
@@ -64,8 +65,25 @@ def test_other_forms_are_taken(values: dict[str, Any]) -> None:
         ({"manager": {"replicas": 0}}, "manager.replicas"),
         ({"manager": {"resources": {"limits": {"memory": "much"}}}}, "manager.resources.limits.memory"),
         ({"koordlet": {"settings": {"metrics": 1}}}, "koordlet.settings: .* is not of type 'string'"),
+        ({"webhooks": {"enabled": True}}, "manager.enabled: True was expected"),
+        ({"externalMetrics": {"enabled": True}}, "manager.enabled: True was expected"),
+        ({"koordlet": {"evict": True}}, "koordlet.enforce: True was expected"),
     ],
-    ids=["typo", "text", "port", "number", "relative", "capability", "policy", "none", "amount", "table"],
+    ids=[
+        "typo",
+        "text",
+        "port",
+        "number",
+        "relative",
+        "capability",
+        "policy",
+        "none",
+        "amount",
+        "table",
+        "webhooks",
+        "external-metrics",
+        "evict",
+    ],
 )
 def test_what_the_chart_would_ignore_or_pass_on_broken_is_refused(values: dict[str, Any], said: str) -> None:
     import re
