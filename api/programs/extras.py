@@ -12,13 +12,14 @@ MISSING = 3
 
 def require(program: str, extra: str) -> None:
     """Exit with a sentence and a command where a module of the extra is not installed."""
-    missing = [name for name in NEEDED[extra] if not _is_there(name)]
+    missing = [name for name in NEEDED[extra] if not is_installed(name)]
     if missing:
         sys.stderr.write(f"error: {program} needs {' and '.join(missing)}\nhint: pip install 'koord[{extra}]'\n")
         sys.exit(MISSING)
 
 
-def _is_there(name: str) -> bool:
+def is_installed(name: str) -> bool:
+    """Return whether a module can be imported, without importing it."""
     try:
         return find_spec(name) is not None
     except (ImportError, ValueError):  # no parent package, or a module that was put out of reach

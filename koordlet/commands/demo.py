@@ -4,8 +4,13 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from api.programs.extras import is_installed
 from koordlet.commands.startup import UNSUPPORTED_HOST, die
+
+_DRAWN = "a picture needs matplotlib", "pip install 'koord[analysis]'"
+"""Why there is none, and the remedy."""
 
 
 @click.command()
@@ -50,10 +55,16 @@ def demo(picture: Path, phase_seconds: float, request_ms: float, load: float) ->
 
     if os.geteuid() != 0:
         die("the demo makes cgroups, which needs root", hint="run it with sudo", code=UNSUPPORTED_HOST)
+    drawn = None if str(picture) == "-" else picture
+    if drawn is not None and not is_installed("matplotlib"):
+        if click.get_current_context().get_parameter_source("picture") is not ParameterSource.DEFAULT:
+            die(_DRAWN[0], hint=_DRAWN[1])
+        drawn = None
+        click.echo(f"no picture will be drawn: {': '.join(_DRAWN)}", err=True)
     plan = DemoPlan(phase_seconds, request_ms / 1e3, load)
     try:
         with until_signalled() as stop:
-            phases = run(plan, None if str(picture) == "-" else picture, Console(), stop)
+            phases = run(plan, drawn, Console(), stop)
     except (StageError, OSError, TimeoutError) as error:
         die(str(error), hint="run `koordlet doctor` for the capabilities of this host")
     sys.exit(0 if len(phases) == len(NAMES) else 130)

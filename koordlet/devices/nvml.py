@@ -221,7 +221,7 @@ def _imported() -> Any:
     try:
         return importlib.import_module("pynvml")
     except ImportError as error:
-        raise Unsupported(f"NVIDIA's library for NVML is not installed: {error}", "pip install koord[gpu]") from error
+        raise Unsupported(f"NVIDIA's library for NVML is not installed: {error}", "pip install 'koord[gpu]'") from error
 
 
 def _text(value: str | bytes) -> str:

@@ -7,7 +7,9 @@ from typing import TypeVar
 
 import click
 
+from api.programs.extras import is_installed
 from api.settings import SettingsError, convert, parse
+from cluster.command_line import die
 from scheduler.devices.fragmentation import TaskType, WorkloadDistribution
 from scheduler.profile import SchedulerSettings
 from scheduler.simulation import drive, policies, report
@@ -18,6 +20,21 @@ from scheduler.simulation.workloads import HOUR_SECONDS, generate_workloads, liv
 
 T = TypeVar("T")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _drawable(value: Path | None) -> Path | None:
+    """Refuse a folder for pictures before the runs, not after them, where they cannot be drawn."""
+    if value is not None and not is_installed("matplotlib"):
+        die("--out draws, which needs matplotlib", hint="pip install 'koord[analysis]'")
+    return value
+
+
+OUT = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    callback=lambda _context, _parameter, value: _drawable(value),
+    help="Folder for table, CSV and plot.",
+)
 
 
 @click.group()
@@ -36,7 +53,7 @@ def simulate() -> None:
 @click.option("--seeds", default=3, show_default=True, help="Runs per policy, each with its own order of arrival.")
 @click.option("--until", default=1.3, show_default=True, help="Stop when this share of GPU capacity has arrived.")
 @click.option("--learn", is_flag=True, help="The gradient learns the mix of pods from arrivals, not the trace.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for table, CSV and plot.")
+@OUT
 def fragmentation(
     nodes_path: Path, pods_path: Path, names: tuple[str, ...], seeds: int, until: float, learn: bool, out: Path | None
 ) -> None:
@@ -86,7 +103,7 @@ def _settings(path: Path | None) -> SchedulerSettings:
 @click.option("--hours", default=24.0, show_default=True)
 @click.option("--requested", default=0.7, show_default=True, help="Share of the CPU that pods request.")
 @click.option("--seeds", default=3, show_default=True, help="Days, each with its own workloads.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for table, CSV and plot.")
+@OUT
 def day(count: int, hours: float, requested: float, seeds: int, out: Path | None) -> None:
     """A generated day with reports of real load: spread of load and predicted lost seconds, by policy."""
     curves = day_runs(count, hours, requested, range(seeds))
