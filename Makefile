@@ -9,7 +9,7 @@ LOCKED_EXTRAS := analysis cluster dev gpu grpc
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup install uninstall wheel deb image release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
+.PHONY: setup install uninstall wheel deb image image-bcc release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -94,6 +94,7 @@ lock: $(STAMP) ## renew requirements.lock: versions and hashes, no index address
 	@test -x $(VENV)/bin/pip-compile || $(PYTHON) -m pip install --quiet pip-tools
 	@$(VENV)/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --allow-unsafe --strip-extras $(LOCKED_EXTRAS:%=--extra %) --all-build-deps --no-header --output-file requirements.lock pyproject.toml
+	@$(PYTHON) -m deploy.release --lock
 
 wheel: $(STAMP) bpf ## dist/: the wheel of the last commit, built twice and compared
 	@$(PYTHON) -m probes.build x86 arm64
@@ -107,7 +108,11 @@ image: $(STAMP) bpf ## dist/: the container image, built twice and compared; nee
 	@$(PYTHON) -m probes.build x86 arm64
 	@$(PYTHON) -m deploy.release image
 
-release: $(STAMP) bpf ## dist/: wheel, wheelhouse, Debian package, image, bill of materials, SHA256SUMS
+image-bcc: $(STAMP) bpf ## dist/: the same with BCC, for kernels without BTF
+	@$(PYTHON) -m probes.build x86 arm64
+	@$(PYTHON) -m deploy.release image-bcc
+
+release: $(STAMP) bpf ## dist/: wheel, wheelhouse, Debian package, images, bill of materials, SHA256SUMS
 	@$(PYTHON) -m probes.build x86 arm64
 	@$(PYTHON) -m deploy.release all
 

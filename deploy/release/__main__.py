@@ -1,23 +1,20 @@
-"""Make a release, or a part of it: `python -m deploy.release [wheel|sbom|wheelhouse|deb|image|all] --output dist`."""
+"""Make a release, or parts of it: `python -m deploy.release [PART...] --output dist`; `PARTS` are these."""
 
-import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import click
 
-from deploy.release import debian, image, wheel
-from deploy.release.locked import ROOT, PackageNotFoundError, locked
+from deploy.release import debian, image, wheel, wheelhouse
+from deploy.release.locked import EXTRAS, NODE_LOCK, ROOT, PackageNotFoundError, locked, node_lock
 from deploy.release.sbom import bill
 
-EXTRAS = ("cluster", "grpc")
-"""Of the Debian package and the image; analysis and GPUs are installed where they are wanted."""
-PARTS = ("wheel", "sbom", "wheelhouse", "deb", "image")
+PARTS = ("wheel", "sbom", "wheelhouse", "deb", "image", "image-bcc")
 
 
 def version() -> str:
@@ -26,69 +23,78 @@ def version() -> str:
         return str(tomllib.load(stream)["project"]["version"])
 
 
-def make_wheelhouse(folder: Path) -> None:
-    """Download a wheel for each locked package of the extras, by its hash. Raises ReleaseError."""
-    listed = "".join(pin.line for pin in locked(EXTRAS))
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
-        requirements.write(listed)
-        requirements.flush()
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:"]
-        command += ["--disable-pip-version-check", "--no-deps", "--dest", str(folder), "-r", requirements.name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise wheel.ReleaseError(f"pip download: {done.stderr.strip()[-2000:]}")
+@cache
+def built(output: Path) -> Path:
+    """Return the wheel of the last commit: what lies in the folder may be of another one."""
+    return wheel.build_twice(output)
+
+
+@cache
+def wheels(output: Path) -> Path:
+    """Return the wheelhouse, with the project's own wheel."""
+    wheelhouse.fill(output / "wheelhouse", wheelhouse.EXTRAS, built(output))
+    return output / "wheelhouse"
 
 
 def make(part: str, output: Path) -> None:
     """Make one part. Raises ReleaseError."""
     seconds = wheel.commit_seconds()
     if part == "wheel":
-        wheel.build_twice(output)
+        built(output)
     elif part == "sbom":
         when = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        every = ("analysis", *EXTRAS, "gpu")
+        every = wheelhouse.EXTRAS
         (output / f"koord-{version()}.cdx.json").write_text(bill(version(), locked(every), every, when))
     elif part == "wheelhouse":
-        make_wheelhouse(output / "wheelhouse")
+        wheelhouse.check(wheels(output), version())
     elif part == "deb":
         with programs(output) as (made, folder):
             root = folder / "root"
             debian.stage(made, root)
             debian.pack(root, output, version(), seconds)
     else:
-        make_image(output, seconds)
+        make_image(output, seconds, part.partition("-")[2])
 
 
 @contextmanager
 def programs(output: Path) -> Iterator[tuple[Path, Path]]:
     """A virtual environment of all programs from locked wheels, and a folder that is removed after use."""
-    found = next(output.glob("koord-*.whl"), None) or wheel.build_twice(output)
-    if not (output / "wheelhouse").is_dir():
-        make_wheelhouse(output / "wheelhouse")
     with tempfile.TemporaryDirectory(prefix="koord-programs-") as folder:
         listed = "".join(pin.line for pin in locked(EXTRAS))
-        yield debian.environment(output / "wheelhouse", found, listed, Path(folder)), Path(folder)
+        yield debian.environment(wheels(output), built(output), listed, Path(folder)), Path(folder)
 
 
-def make_image(output: Path, seconds: int) -> None:
+def make_image(output: Path, seconds: int, variant: str) -> None:
     """Build the image twice from the same packages, and compare. Raises ReleaseError where the two differ."""
-    archives = image.download(image.packages(["image"]), output / "debian-packages")
+    sections = ["image", *([variant] if variant else [])]
+    archives = image.download(image.packages(sections), output / f"debian-packages{variant and '-' + variant}")
     digests = []
     for turn in range(2):
         with programs(output) as (made, folder):
             path = output if turn == 0 else folder / "again"
             path.mkdir(exist_ok=True)
-            digests.append(wheel.sha256(image.build(path, made, archives, folder / "image", version(), seconds)))
+            tar = image.build(path, made, archives, folder / "image", version(), seconds, variant)
+            digests.append(wheel.sha256(tar))
     if len(set(digests)) != 1:
         raise wheel.ReleaseError("two builds of the image differ; compare their layers with: diffoscope")
+
+
+def released(output: Path) -> list[Path]:
+    """Return the files of this version, those of the wheelhouse included; earlier versions may lie beside them."""
+    own = (path for path in output.iterdir() if path.is_file() and version() in path.name)
+    return sorted([*own, *(output / "wheelhouse").glob("*.whl")])
 
 
 @click.command()
 @click.argument("parts", nargs=-1, type=click.Choice([*PARTS, "all"]))
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), default=ROOT / "dist", show_default="dist")
 @click.option("--allow-dirty", is_flag=True, help="Release the last commit although the tree has changes.")
-def main(parts: tuple[str, ...], output: Path, allow_dirty: bool) -> None:
-    """Make wheel and image (twice, compared), bill of materials, wheelhouse, Debian package, and SHA256SUMS."""
+@click.option("--lock", is_flag=True, help="Only write deploy/node.lock, after a change of requirements.lock.")
+def main(parts: tuple[str, ...], output: Path, allow_dirty: bool, lock: bool) -> None:
+    """Make wheel and images (twice, compared), bill of materials, wheelhouse, Debian package, and SHA256SUMS."""
+    if lock:
+        NODE_LOCK.write_text(node_lock())
+        return
     wanted = PARTS if not parts or "all" in parts else parts
     dirty = wheel.uncommitted()
     if dirty and not allow_dirty:
@@ -99,10 +105,11 @@ def main(parts: tuple[str, ...], output: Path, allow_dirty: bool) -> None:
             make(part, output)
     except (wheel.ReleaseError, PackageNotFoundError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    files = sorted(path for path in output.iterdir() if path.is_file() and path.name != "SHA256SUMS")
-    (output / "SHA256SUMS").write_text("".join(f"{wheel.sha256(path)}  {path.name}\n" for path in files))
+    files = released(output)
+    (output / "SHA256SUMS").write_text("".join(f"{wheel.sha256(path)}  {path.relative_to(output)}\n" for path in files))
     for path in files:
-        click.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+        if path.parent == output:
+            click.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ PROGRAMS = (
     "koord-scheduler",
     "koord-manager",
     "koord-descheduler",
+    "koord-yarn-copilot",
     "kubectl-koord",
 )
 UNITS = ("koordlet.service", "koord-runtime-proxy.service")

@@ -12,7 +12,12 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements.lock"
+NODE_LOCK = ROOT / "deploy" / "node.lock"
+"""The part of the lock that an installation for nodes takes, and what builds the wheel there."""
 PROJECT = "koord"
+EXTRAS = ("cluster", "grpc")
+"""Of the Debian package and the images; analysis and GPUs are installed where they are wanted."""
+_BUILDS = ("setuptools",)
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -82,4 +87,23 @@ def locked(extras: Iterable[str], lock: str | None = None) -> tuple[Pin, ...]:
     return tuple(known[name] for name in names)
 
 
-__all__ = ["LOCK", "PROJECT", "ROOT", "PackageNotFoundError", "Pin", "closure", "locked", "pins"]
+def node_lock() -> str:
+    """Return the text of `NODE_LOCK`."""
+    every = pins(LOCK.read_text())
+    found = {pin.name: pin for pin in (*locked(EXTRAS), *(every[name] for name in _BUILDS))}
+    return "".join(found[name].line for name in sorted(found))
+
+
+__all__ = [
+    "EXTRAS",
+    "LOCK",
+    "NODE_LOCK",
+    "PROJECT",
+    "ROOT",
+    "PackageNotFoundError",
+    "Pin",
+    "closure",
+    "locked",
+    "node_lock",
+    "pins",
+]

@@ -5,20 +5,22 @@ import tomllib
 
 from tests.deploy.charts import ROOT, container_image, one
 
-RECIPE = (ROOT / "deploy" / "Dockerfile").read_text()
+RECIPE = (ROOT / "deploy" / "Containerfile").read_text()
 INSTRUCTIONS = [
     line.split(maxsplit=1)
     for line in RECIPE.replace("\\\n", " ").splitlines()
     if line.strip() and not line.startswith("#")
 ]
-KNOWN = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "CMD"}
+KNOWN = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "CMD"}
 
 
 def test_every_instruction_is_known_and_every_base_has_a_version() -> None:
     assert {name for name, _ in INSTRUCTIONS} <= KNOWN
     stages = [rest.split() for name, rest in INSTRUCTIONS if name == "FROM"]
     named = {words[2] for words in stages if len(words) == 3}
-    assert all(words[0] in named or re.fullmatch(r"debian:\d+-slim", words[0]) for words in stages)
+    (base,) = (rest for name, rest in INSTRUCTIONS if name == "ARG")
+    assert re.fullmatch(r"BASE=debian:\d+-slim", base)
+    assert all(words[0] in {*named, "${BASE}"} for words in stages)
     assert stages[-1] == ["run"], "what is built without a target has no compiler in it"
 
 
@@ -40,6 +42,14 @@ def test_system_packages_come_from_the_provisioning_script() -> None:
     runs = [rest for name, rest in INSTRUCTIONS if name == "RUN"]
     assert not [run for run in runs if "apt-get" in run]
     assert sum("deploy/provision.sh" in run for run in runs) == 3
+
+
+def test_python_packages_come_by_their_hashes() -> None:
+    installing = [
+        part for name, rest in INSTRUCTIONS if name == "RUN" for part in rest.split("&&") if "pip install" in part
+    ]
+    assert len(installing) == 2
+    assert all("--require-hashes" in part or {"--no-deps", "--no-index"} <= set(part.split()) for part in installing)
 
 
 def test_each_stage_installs_sections_that_there_are() -> None:

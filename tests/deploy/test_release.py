@@ -5,14 +5,16 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
-from deploy.release import debian, wheel
-from deploy.release.locked import closure, locked, pins
+from deploy.release import debian, wheel, wheelhouse
+from deploy.release.__main__ import released
+from deploy.release.locked import EXTRAS, NODE_LOCK, ROOT, Pin, closure, locked, node_lock, pins
 from deploy.release.sbom import bill, licence_of
 
 HASH = "a" * 64
@@ -41,6 +43,36 @@ def test_each_extra_needs_what_it_says_and_all_is_locked() -> None:
 def test_a_package_that_is_not_locked_is_named() -> None:
     with pytest.raises(ValueError, match=r"not in requirements\.lock: .*numpy"):
         locked((), lock=f"click==8.1 --hash=sha256:{HASH}\n")
+
+
+def test_the_lock_of_nodes_is_that_part_of_the_lock() -> None:
+    assert NODE_LOCK.read_text() == node_lock(), "run: python -m deploy.release --lock"
+    assert {pin.name for pin in locked(EXTRAS)} < pins(NODE_LOCK.read_text()).keys()
+
+
+def test_a_wheelhouse_has_what_is_locked_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}-1-py3-none-any.whl").write_text(name)
+    found = {path.name[0]: f"sha256:{wheel.sha256(path)}" for path in tmp_path.iterdir()}
+    both = [Pin("a", "1", (found["a"], f"sha256:{HASH}")), Pin("b", "1", (found["b"],))]
+    (tmp_path / "koord-0.0-py3-none-any.whl").write_text("of any version: it is replaced")
+    assert wheelhouse.is_complete(tmp_path, both)
+    assert not wheelhouse.is_complete(tmp_path, [*both, Pin("c", "1", (f"sha256:{HASH}",))]), "one is missing"
+    assert not wheelhouse.is_complete(tmp_path, both[:1]), "one is no longer locked"
+    (tmp_path / "a-1-py3-none-any.whl").write_text("changed")
+    assert not wheelhouse.is_complete(tmp_path, both)
+
+
+def test_sums_are_of_this_version_alone(tmp_path: Path) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    (tmp_path / "wheelhouse").mkdir()
+    for name in (f"koord-{version}.oci.tar", "koord-0.0.0.oci.tar", "SHA256SUMS", "wheelhouse/numpy-2.whl"):
+        (tmp_path / name).touch()
+    assert [path.name for path in released(tmp_path)] == [f"koord-{version}.oci.tar", "numpy-2.whl"]
+
+
+def test_the_package_has_every_program_of_the_distribution() -> None:
+    assert set(debian.PROGRAMS) == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].keys()
 
 
 def test_the_bill_names_every_package_with_its_licence_and_is_the_same_twice() -> None:

@@ -24,6 +24,7 @@ OURS: Mapping[str, str] = {
 OTHERS: Mapping[str, str] = {
     "apt": "installs packages",
     "apt-get": "installs packages",
+    "buildah": "builds an image",
     "cat": "makes a file for the next command",
     "chrt": "needs a runtime to measure",
     "cp": "of the reader's machine",
@@ -38,6 +39,7 @@ OTHERS: Mapping[str, str] = {
     "kubectl": "needs a cluster",
     "make": "the target is looked up",
     "mkdir": "of the reader's machine",
+    "mmdebstrap": "downloads packages",
     "openssl": "makes certificates for a cluster",
     "pip": "asks a registry",
     "pipx": "asks a registry",
