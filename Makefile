@@ -6,10 +6,13 @@ STAMP := $(VENV)/.installed
 # Extras in the lock; the others name these, and koord itself with them.
 LOCKED_EXTRAS := analysis cluster dev gpu grpc
 
+# pyspark, which is no dependency.
+SPARK := build/spark
+
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup install uninstall wheel deb image image-bcc release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest lint bench bpf clean provision provision-test
+.PHONY: setup install uninstall wheel deb image image-bcc release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest test-spark lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -86,6 +89,16 @@ test-cluster-guest: provision-test $(STAMP) ## the same inside a guest with cgro
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "set KUBEBUILDER_ASSETS to a folder with the binaries (docs/deploying.md)" >&2; exit 2; }
 	@$(PYTHON) -m probes.build
 	@KUBEBUILDER_ASSETS=$(abspath $(KUBEBUILDER_ASSETS)) $(PYTHON) -m tests.cluster_e2e guest 6.12
+
+test-spark: $(STAMP) $(SPARK)/.installed ## the questions of `koord-manager analyze`, asked by Spark too; a download of 450 MB
+	@PYTHONPATH=$(SPARK) $(PYTHON) -m pytest tests/controllers/analysis -k spark
+
+$(SPARK)/.installed: tests/controllers/analysis/spark.lock | $(STAMP)
+	@deploy/provision.sh spark
+	@rm -rf $(SPARK)
+	@echo "pyspark: installing into $(SPARK)"
+	@$(PYTHON) -m pip install --quiet --require-hashes --no-build-isolation --target $(SPARK) -r $<
+	@touch $@
 
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports

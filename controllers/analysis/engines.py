@@ -85,6 +85,7 @@ class Spark:
         try:
             builder = SparkSession.builder.appName("koord-analyze").config("spark.ui.enabled", "false")
             self._session = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+            self._fit_to_one_machine()
         except (OSError, RuntimeError) as error:
             raise Unsupported(f"Spark does not start: {error}", remedy) from error
         for table in TABLES:
@@ -92,6 +93,12 @@ class Spark:
                 self._session.read.parquet(str(lake / table)).createOrReplaceTempView(table)
             else:
                 self._session.sql(_nothing(table)).createOrReplaceTempView(table)
+
+    def _fit_to_one_machine(self) -> None:
+        """Shuffle into as many parts as there are CPUs, where Spark runs in this process: its default is 200."""
+        context = self._session.sparkContext
+        if context.master.startswith("local"):
+            self._session.conf.set("spark.sql.shuffle.partitions", str(context.defaultParallelism))
 
     def ask(self, sql: str) -> Answer:
         """Return the rows of a query. Raises QueryError."""

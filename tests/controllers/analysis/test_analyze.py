@@ -214,7 +214,7 @@ def test_an_engine_that_is_not_installed_is_named(lake: Path, monkeypatch: pytes
 
 
 def test_spark_gives_the_answers_of_duckdb(lake: Path) -> None:
-    pytest.importorskip("pyspark", reason="no pyspark, which is no dependency: pip install pyspark")
+    pytest.importorskip("pyspark", reason="no pyspark, which is no dependency: make test-spark")
     with Spark(lake) as engine:
         for name, question in QUESTIONS.items():
             sql = CliRunner().invoke(main, ["analyze", "--from", str(lake), name, "--sql"]).output
