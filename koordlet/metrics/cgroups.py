@@ -2,6 +2,8 @@
 
 Each cgroup that is exported adds its own growth to its own series; the growth of all others goes to `other`, so
 sums stay whole and no counter ever falls. The exported set follows activity with hysteresis.
+
+A tick only keeps its frame. What counters grew by is added where the exported set may change, and where a scrape asks.
 """
 
 from collections import defaultdict
@@ -14,11 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo, Table
+from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo, Frame, Table
 from api.histogram import SLOTS, UPPER_EDGES_NS
 from api.loss import lost_ns, total_lost_ns
 from api.metrics import BY_COLUMN, Metric, MetricKind
-from api.window import Delta, Window, subtract
+from api.window import Delta, subtract
 from koordlet.config import MetricsSettings
 from koordlet.metrics.labels import (
     CGROUP_LABELS,
@@ -39,6 +41,9 @@ OTHER = "other"
 _BUCKETS = tuple(range(4, 18))
 """Slots whose upper edge gets a bucket: 16 us to 134 ms, then +Inf."""
 _DECAY = 0.9
+"""Part of a cgroup's activity that counts a tick later."""
+_CHOOSE_EVERY = 15
+"""Ticks between two choices among more cgroups than have series, while none comes or goes."""
 
 _OTHER_CULPRIT: Labels = (*NO_POD, OTHER)
 _OTHER_LABELS: Labels = (*NO_POD, OTHER, OTHER, "")
@@ -58,14 +63,16 @@ class _Seats:
         self._free = list(range(count, 0, -1))
         self._activity: dict[int, float] = {}
 
-    def choose(self, cgroups: Sequence[CgroupInfo], score: NDArray[np.float64]) -> list[int]:
-        """Give seats to the busiest; only a clearly busier cgroup replaces the quietest. Return emptied seats."""
+    def choose(self, cgroups: Sequence[CgroupInfo], score: Mapping[int, float], ticks: int) -> list[int]:
+        """Give seats to the busiest; only a clearly busier cgroup replaces the quietest. Return emptied seats.
+
+        `score` is the activity by id over the `ticks` since the last choice.
+        """
         alive = {info.id: info for info in cgroups}
         emptied = [self._leave(identity) for identity in list(self.seat_of) if identity not in alive]
-        remembered = self._activity
+        remembered, kept = self._activity, _DECAY**ticks
         self._activity = {
-            info.id: remembered.get(info.id, 0.0) * _DECAY + value
-            for info, value in zip(cgroups, score.tolist(), strict=True)
+            identity: remembered.get(identity, 0.0) * kept + score.get(identity, 0.0) for identity in alive
         }
         waiting = sorted((i for i in alive if i not in self.seat_of), key=self._activity.__getitem__, reverse=True)
         for identity in waiting:
@@ -109,18 +116,18 @@ class CgroupMetrics(PrometheusCollector):
         self._build = dict(build)
         self._lock = Lock()
         self._seats = _Seats(settings.max_cgroups)
-        self._known: tuple[CgroupInfo, ...] = ()
+        self._last: Frame | None = None
+        self._counted: dict[str, Table] = {}
+        """Tables as far as their growth was added to the totals."""
+        self._chosen: Table | None = None
+        """The dense table as of the last choice of seats, `_ticks` ago."""
+        self._ticks = 0
         self._totals: dict[str, NDArray[np.float64]] = {}
         self._histograms: dict[str, NDArray[np.float64]] = {}
         self._histogram_seats: list[int] = []
-        self._gauges: dict[str, dict[Labels, float]] = {}
         self._blame: dict[str, PairTotals] = defaultdict(
             lambda: PairTotals(settings.culprits_per_victim, _OTHER_CULPRIT)
         )
-        self._blame_tables: dict[str, Table] = {}
-        self._counted: dict[str, Table] = {}
-        """Blame as of the last tick, and as far as it was added to the totals."""
-        self._lost: dict[str, int] = {}
         self._capabilities: dict[str, int] = {}
         self._programs: list[tuple[str, str, float, int]] = []
 
@@ -131,34 +138,38 @@ class CgroupMetrics(PrometheusCollector):
         capabilities: Mapping[str, bool],
         programs: Iterable[tuple[str, str, float, int]] = (),
     ) -> None:
-        """Add the growth of one tick. `programs` rows are (probe, program, run seconds, runs)."""
-        pair, delta = tick.window, tick.delta
+        """Take one tick. `programs` rows are (probe, program, run seconds, runs)."""
+        first, last = tick.window.frames[0], tick.window.last
         with self._lock:
-            if pair.cgroups is not self._known or len(pair.cgroups) > self._seats.count:
-                self._count_blame()  # as long as its cgroups have their seats
-            self._seat(pair.cgroups, delta)
-            seat_of = self._seats.seat_of
-            seats = np.array([seat_of.get(info.id, 0) for info in pair.cgroups], dtype=np.intp)
-            for metric in BY_COLUMN.values():
-                if metric.table == CGROUP and metric.family and metric.column in delta.table.columns:
-                    self._add(metric, delta, seats)
-            self._add_host(pair)
-            self._take_blame(pair)
-            self._lost = dict(pair.last.lost)
+            if self._last is None or self._last.monotonic_ns != first.monotonic_ns:
+                self._count()
+                self._counted, self._chosen = dict(first.tables), first.cgroup
+            is_new = self._last is None or last.cgroups is not self._last.cgroups
+            if is_new:
+                self._count()  # as long as its cgroups have their seats
+            self._last = last
+            self._ticks += 1
+            if is_new or (self._ticks >= _CHOOSE_EVERY and len(last.cgroups) > self._seats.count):
+                self._seat(last, is_new=is_new)
             self._capabilities = {name: int(able) for name, able in capabilities.items()}
             self._programs = list(programs)
 
-    def _seat(self, cgroups: tuple[CgroupInfo, ...], delta: Delta) -> None:
-        lost = total_lost_ns(lost_ns(delta))
-        oncpu = delta.table.columns.get("cpu.oncpu_ns", np.zeros(len(cgroups))).astype(np.float64)
+    def _seat(self, frame: Frame, *, is_new: bool) -> None:
+        """Give seats to the cgroups of a frame by what they did since the last choice."""
+        if not is_new:
+            self._count()
+        grown, _ = subtract(frame.cgroup, self._chosen) if self._chosen is not None else (frame.cgroup, 0)
+        lost = total_lost_ns(lost_ns(Delta(grown, 1.0, 0)))
+        oncpu = grown.columns.get("cpu.oncpu_ns", np.zeros(len(grown))).astype(np.float64)
+        score = dict(zip(grown.ids.tolist(), (oncpu + (lost if len(lost) else 0)).tolist(), strict=True))
         before = dict(self._seats.labels)
-        moved = [] if cgroups is self._known else self._seats.relabel(cgroups)
-        self._known = cgroups
-        for seat in (*moved, *self._seats.choose(cgroups, (lost if len(lost) else 0) + oncpu)):
+        moved = self._seats.relabel(frame.cgroups) if is_new else []
+        for seat in (*moved, *self._seats.choose(frame.cgroups, score, self._ticks)):
             for totals in (*self._totals.values(), *self._histograms.values()):
                 totals[seat] = 0.0
             for pairs in self._blame.values():
                 pairs.forget(seat, before[seat][:4])
+        self._chosen, self._ticks = frame.cgroup, 0
         limit = self._settings.histogram_cgroups
         self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:limit]
         for seat in self._seats.labels:
@@ -167,53 +178,48 @@ class CgroupMetrics(PrometheusCollector):
             if seat and seat not in self._histogram_seats:
                 self._histogram_seats.append(seat)
 
-    def _add(self, metric: Metric, delta: Delta, seats: NDArray[np.intp]) -> None:
-        column = delta.table.columns[metric.column].astype(np.float64)
+    def _count(self) -> None:
+        """Add what counters grew by since the last time, for the cgroups of the last frame and in their seats."""
+        if self._last is None:
+            return
+        tables = self._last.tables
+        if CGROUP in self._counted:
+            grown, _ = subtract(tables[CGROUP], self._counted[CGROUP])
+            seats = self._seats_of(self._last.cgroups)
+            for metric in BY_COLUMN.values():
+                if metric.table == CGROUP and metric.family and metric.column in grown.columns:
+                    self._add(metric, grown, seats)
+        for name, table in tables.items():
+            if name.endswith(".blame") and name in self._counted:
+                self._add_blame(name, subtract(table, self._counted[name])[0])
+        self._counted = dict(tables)
+
+    def _seats_of(self, cgroups: Sequence[CgroupInfo]) -> NDArray[np.intp]:
+        seat_of = self._seats.seat_of
+        return np.array([seat_of.get(info.id, 0) for info in cgroups], dtype=np.intp)
+
+    def _add(self, metric: Metric, grown: Table, seats: NDArray[np.intp]) -> None:
+        if metric.kind is MetricKind.GAUGE:
+            return
+        column = grown.columns[metric.column].astype(np.float64)
         if metric.kind is MetricKind.HISTOGRAM:
             rows = self._histograms.setdefault(metric.column, np.zeros((self._seats.count + 1, SLOTS + 1)))
             np.add.at(rows[:, :SLOTS], seats, column)
-            if metric.sum_column in delta.table.columns:
-                sums = delta.table.columns[metric.sum_column].astype(np.float64) * 1e-9
+            if metric.sum_column in grown.columns:
+                sums = grown.columns[metric.sum_column].astype(np.float64) * 1e-9
                 np.add.at(rows[:, SLOTS], seats, np.nan_to_num(sums))
-        elif metric.kind is MetricKind.GAUGE:
-            labels, values = self._seats.labels, column * metric.unit.scale
-            shown = np.flatnonzero((seats > 0) & np.isfinite(values)).tolist()
-            self._gauges[metric.column] = {labels[int(seats[row])]: float(values[row]) for row in shown}
         else:
             totals = self._totals.setdefault(metric.column, np.zeros(self._seats.count + 1))
             np.add.at(totals, seats, np.nan_to_num(column) * metric.unit.scale)
 
-    def _add_host(self, pair: Window) -> None:
-        for metric in BY_COLUMN.values():
-            table = pair.last.tables.get(metric.table)
-            if table is None or not metric.family or "cgroup" in table.keys or metric.column not in table.columns:
-                continue
-            keys = [table.keys[name] for name in sorted(table.keys)]
-            values = (table.columns[metric.column].astype(np.float64) * metric.unit.scale).tolist()
-            self._gauges[metric.column] = {
-                tuple(str(key[row]) for key in keys): value for row, value in enumerate(values)
-            }
-
-    def _take_blame(self, pair: Window) -> None:
-        """Keep the newest tables. Thousands of pairs are added where cgroups change or a scrape asks, not each tick."""
-        for name, table in pair.last.tables.items():
-            if name.endswith(".blame"):
-                earlier = (frame.tables[name] for frame in pair.frames[:-1] if name in frame.tables)
-                if name not in self._counted:
-                    self._counted[name] = next(earlier, table)
-                self._blame_tables[name] = table
-
-    def _count_blame(self) -> None:
+    def _add_blame(self, name: str, grown: Table) -> None:
         seat_of = self._seats.seat_of
-        for name, table in self._blame_tables.items():
-            grown, _ = subtract(table, self._counted[name])
-            self._counted[name] = table
-            amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
-            rows = np.flatnonzero(amounts > 0)
-            victims, inverse = np.unique(grown.ids[rows], return_inverse=True)
-            seats = np.array([seat_of.get(victim, 0) for victim in victims.tolist()], dtype=np.int64)
-            culprits = grown.keys["culprit"][rows].astype(np.uint64)
-            self._blame[name].add(seats[inverse], culprits, amounts[rows], self._victim_of, self._culprit_name)
+        amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
+        rows = np.flatnonzero(amounts > 0)
+        victims, inverse = np.unique(grown.ids[rows], return_inverse=True)
+        seats = np.array([seat_of.get(victim, 0) for victim in victims.tolist()], dtype=np.int64)
+        culprits = grown.keys["culprit"][rows].astype(np.uint64)
+        self._blame[name].add(seats[inverse], culprits, amounts[rows], self._victim_of, self._culprit_name)
 
     def _victim_of(self, seat: int) -> Labels:
         return self._seats.labels[seat][:4]
@@ -227,7 +233,7 @@ class CgroupMetrics(PrometheusCollector):
     def collect(self) -> Iterator[Family]:
         """All families, in the order of the metric table. Series that are still zero are left out."""
         with self._lock:
-            self._count_blame()
+            self._count()
             families: dict[str, Family] = {}
             for metric in BY_COLUMN.values():
                 if metric.family:
@@ -250,7 +256,7 @@ class CgroupMetrics(PrometheusCollector):
             labels = self._seats.labels
             source = {labels[seat]: float(totals[seat]) for seat in np.flatnonzero(totals).tolist() if seat in labels}
         else:
-            source = self._gauges.get(metric.column, {})
+            source = self._gauge(metric)
         if not source:
             return
         names: Labels = CGROUP_LABELS if on_cgroup else self._host_keys(metric)
@@ -260,6 +266,21 @@ class CgroupMetrics(PrometheusCollector):
         fixed = tuple(metric.labels[name] for name in constant)
         for key, value in source.items():
             family.add_metric((*key, *fixed), value)  # type: ignore[attr-defined]
+
+    def _gauge(self, metric: Metric) -> dict[Labels, float]:
+        """Values of the last frame, those of cgroups without a seat left out; empty where they were not measured."""
+        table = self._last.tables.get(metric.table) if self._last is not None else None
+        if self._last is None or table is None or metric.column not in table.columns:
+            return {}
+        values = table.columns[metric.column].astype(np.float64) * metric.unit.scale
+        if metric.table == CGROUP:
+            labels, seats = self._seats.labels, self._seats_of(self._last.cgroups)
+            shown = np.flatnonzero((seats > 0) & np.isfinite(values)).tolist()
+            return {labels[int(seats[row])]: float(values[row]) for row in shown}
+        if "cgroup" in table.keys:
+            return {}
+        keys = [table.keys[name] for name in sorted(table.keys)]
+        return {tuple(str(key[row]) for key in keys): value for row, value in enumerate(values.tolist())}
 
     @staticmethod
     def _host_keys(metric: Metric) -> Labels:
@@ -302,7 +323,7 @@ class CgroupMetrics(PrometheusCollector):
         for name, value in self._capabilities.items():
             able.add_metric((name,), value)
         lost = CounterMetricFamily("koord_lost_events", "Events that were lost, by source", labels=("source",))
-        for place, count in self._lost.items():
+        for place, count in (self._last.lost if self._last is not None else {}).items():
             lost.add_metric((place,), count)
         exported = GaugeMetricFamily("koord_exported_cgroups", "Cgroups with series of their own")
         exported.add_metric((), len(self._seats.seat_of))
