@@ -27,7 +27,13 @@ def percentile_ns(slots: NDArray[np.integer], quantile: float) -> NDArray[np.flo
     """
     if not 0.0 <= quantile <= 1.0:
         raise ValueError(f"quantile {quantile} is outside 0..1")
-    counts = np.atleast_2d(np.asarray(slots, dtype=np.float64))
+    slots = np.asarray(slots)
+    counted = slots.any(axis=-1)
+    if slots.ndim > 1 and not counted.all():  # most of a node's cgroups count nothing
+        result = np.full(slots.shape[:-1], np.nan)
+        result[counted] = percentile_ns(slots[counted], quantile) if counted.any() else np.nan
+        return result
+    counts = np.atleast_2d(slots.astype(np.float64))
     cumulative = counts.cumsum(axis=-1)
     total = cumulative[..., -1]
     wanted = quantile * total

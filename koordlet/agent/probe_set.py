@@ -17,6 +17,9 @@ from probes.heap import release_heap
 from probes.libbpf import ProgramStats
 from probes.probe import Kernel, Probe, ProbeLimits, check_options
 
+_MISSED_EVERY = 5
+"""Reads between two questions for missed events: a system call for each program."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +39,9 @@ class ProbeSet:
         """Reasons by name for parts of opened probes that cannot measure on this host."""
         self.sources = dict(sources)
         """Backend of each opened probe: CO-RE objects, BCC or kernel files."""
+        self._reads = 0
+        self._missed: dict[str, dict[str, int]] = {}
+        """Missed events by program, as asked last, by probe."""
 
     @classmethod
     def open(cls, settings: ProbeSettings) -> "ProbeSet":
@@ -69,12 +75,14 @@ class ProbeSet:
 
         `between` is called before each.
         """
+        asks = self._reads % _MISSED_EVERY == 0
+        self._reads += 1
         readings: dict[str, Reading] = {}
         failures: dict[str, str] = {}
         for name, probe in self.opened.items():
             between()
             try:
-                readings[name] = _with_missed(name, probe)
+                readings[name] = self._with_missed(name, probe, asks=asks)
             except OSError as error:
                 failures[name] = str(error)
         return readings, failures
@@ -96,6 +104,13 @@ class ProbeSet:
                 refused += self.opened[name].reserve(known[~np.isin(known, reading.tables[CGROUP].ids)])
         return refused
 
+    def _with_missed(self, name: str, probe: Probe, *, asks: bool) -> Reading:
+        reading = probe.read()
+        if asks:
+            self._missed[name] = {f"{name}.{program}": count for program, count in probe.missed().items()}
+        missed = self._missed.get(name)
+        return replace(reading, lost={**reading.lost, **missed}) if missed else reading
+
     def stats(self) -> dict[str, Sequence[ProgramStats]]:
         """Return the run time of every program, by probe."""
         return {name: probe.stats() for name, probe in self.opened.items()}
@@ -105,12 +120,6 @@ class ProbeSet:
         for probe in self.opened.values():
             probe.close()
         self.opened.clear()
-
-
-def _with_missed(name: str, probe: Probe) -> Reading:
-    reading = probe.read()
-    missed = {f"{name}.{program}": count for program, count in probe.missed().items()}
-    return replace(reading, lost={**reading.lost, **missed}) if missed else reading
 
 
 def reported_ids(readings: Mapping[str, Reading]) -> NDArray[np.uint64]:

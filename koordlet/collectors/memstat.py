@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 
 from api.cgroup_path import ancestors
-from api.frame import CgroupInfo, Reading
+from api.frame import CgroupInfo, Reading, align
 from api.plugin import Unsupported
 from koordlet.collectors import FileCollector, Host, PerCgroupFile, Round
 from koordlet.host.files import KeptFiles, flat_keyed
@@ -59,7 +59,9 @@ class MemStat(FileCollector):
         waiting = {info.id for info in wanted}
         if file is usage:
             full = self._full(work.cgroups, usage, limit)
-            more = [info for info in work.cgroups if not file.has(info.id) or _is_within_any(info.path, full)]
+            more = [
+                info for info in work.cgroups if not file.has(info.id) or (full and _is_within_any(info.path, full))
+            ]
         else:
             moving = self._refaulting if file is self._per_cgroup[-1] else frozenset()
             more = [info for info in work.cgroups if info.id in moving] if moving else []
@@ -69,11 +71,11 @@ class MemStat(FileCollector):
     @staticmethod
     def _full(cgroups: Sequence[CgroupInfo], usage: PerCgroupFile, limit: PerCgroupFile) -> frozenset[str]:
         """Paths whose usage, as last read, is near their limit."""
-        return frozenset(
-            info.path
-            for info in cgroups
-            if limit.has(info.id) and usage.first_value(info.id) >= FULL_RATIO * limit.first_value(info.id)
-        )
+        limits = limit.table()
+        used = align(limits.ids, usage.table())["memstat.usage_bytes"]
+        full = limits.ids[used >= FULL_RATIO * limits.columns["memstat.limit_bytes"]]
+        identities = frozenset(full.tolist())
+        return frozenset(info.path for info in cgroups if info.id in identities) if identities else frozenset()
 
     @classmethod
     def open(cls, host: Host) -> "MemStat":
@@ -93,7 +95,7 @@ class MemStat(FileCollector):
 
 
 def _is_within_any(path: str, tops: frozenset[str]) -> bool:
-    return bool(tops) and not tops.isdisjoint((path, *ancestors(path)))
+    return not tops.isdisjoint((path, *ancestors(path)))
 
 
 def parse_bytes(content: bytes) -> tuple[float]:

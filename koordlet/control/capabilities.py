@@ -40,6 +40,8 @@ class CapabilityReader:
         self._ticks = 0
         self._weights: dict[int, float] = {}
         self._turn = 0
+        self._weight_files = [("cpu.weight", 1.0), ("cpu.shares", _SHARES_PER_WEIGHT)]
+        """The one that was there last is first."""
 
     def weights(self, cgroups: Sequence[CgroupInfo], held: Collection[str] = ()) -> Floats:
         """Return the cpu.weight of each cgroup, NaN where it is not known yet; each is read anew about once a minute.
@@ -62,9 +64,11 @@ class CapabilityReader:
             directory = self._knobs.directory("cpu", path)
         except (Unsupported, CgroupGone):
             return np.nan
-        for name, factor in (("cpu.weight", 1.0), ("cpu.shares", _SHARES_PER_WEIGHT)):
+        for position, (name, factor) in enumerate(self._weight_files):
             text = _text(directory / name)
             if text.isdigit():
+                if position:
+                    self._weight_files.reverse()  # cgroup v1 has no other
                 return max(int(text) / factor, _LEAST_WEIGHT)
         return np.nan
 

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Longest time between two looks: on a busy node ticks and the runtime's events, which ask for one, come late."""
+CALM_LOOK_SECONDS = 5.0
+"""The same while the kernel tells of what comes and goes, and nothing did for as long."""
 SETTLE_SECONDS = 0.05
 """Time that a change waits for others: the cgroups of a pod go together."""
 ENDING_SECONDS = 3.0
@@ -77,7 +79,10 @@ class TreeCheck:
 
 
 class TreeThread:
-    """Thread that calls `look` soon after each `poke`, where a pod or container came or went, and each second."""
+    """Thread that calls `look` soon after each `poke`, where a pod or container came or went, and each second.
+
+    Where nothing comes or goes and the kernel would tell, it looks each five seconds.
+    """
 
     def __init__(self, look: Callable[[], None], changed: Callable[[], None]) -> None:
         """`changed` is called where a directory came or went below the one that is followed."""
@@ -113,26 +118,29 @@ class TreeThread:
             self._events.close(timeout_seconds)
 
     def _run(self) -> None:
+        poked_seconds = time.monotonic()
         while True:
-            self._follow()
-            self._poked.wait(LOOK_SECONDS)
+            is_told = self._follow()
+            is_calm = is_told and time.monotonic() - poked_seconds > CALM_LOOK_SECONDS
+            if self._poked.wait(CALM_LOOK_SECONDS if is_calm else LOOK_SECONDS):
+                poked_seconds = time.monotonic()
             if self._stopping.wait(SETTLE_SECONDS):
                 return
             self._poked.clear()
             self._look()
 
-    def _follow(self) -> None:
-        """Follow the directory once it is there, and again when it was made anew."""
+    def _follow(self) -> bool:
+        """Follow the directory once it is there, and again when it was made anew; return whether all is told of."""
         if self._place is None or self._refused:
-            return
+            return False
         mount_of, path = self._place
         self._mount = self._mount or mount_of()
         if self._mount is None:
-            return
+            return False
         try:
             self._events = self._events or TreeEvents(self._changed)
         except Unsupported as reason:
             self._refused = True
             _log.info("containers that live for a moment may be missed: %s; %s", reason.reason, reason.remedy)
-            return
-        self._events.follow(Path(f"{self._mount}{path}"))
+            return False
+        return self._events.follow(Path(f"{self._mount}{path}")) and not self._events.is_partial

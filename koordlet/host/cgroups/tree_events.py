@@ -62,6 +62,11 @@ class TreeEvents:
         """Directories watched."""
         return len(self._watched)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some directory found no watch: what comes and goes in it is not told of."""
+        return self._has_told
+
     def follow(self, directory: Path) -> bool:
         """Watch a directory and those below it; return whether it is watched. Cheap where it is already."""
         path = os.fsencode(directory)
