@@ -3,6 +3,8 @@
 import heapq
 from collections.abc import Sequence
 
+import numpy as np
+
 from api.cgroup_path import ancestors
 from api.frame import CgroupInfo, Reading, align
 from api.plugin import Unsupported
@@ -72,8 +74,8 @@ class MemStat(FileCollector):
     def _full(cgroups: Sequence[CgroupInfo], usage: PerCgroupFile, limit: PerCgroupFile) -> frozenset[str]:
         """Paths whose usage, as last read, is near their limit."""
         limits = limit.table()
-        used = align(limits.ids, usage.table())["memstat.usage_bytes"]
-        full = limits.ids[used >= FULL_RATIO * limits.columns["memstat.limit_bytes"]]
+        used = align(limits.ids, usage.table())["memstat.usage_bytes"].astype(np.float64)
+        full = limits.ids[used >= FULL_RATIO * limits.columns["memstat.limit_bytes"].astype(np.float64)]
         identities = frozenset(full.tolist())
         return frozenset(info.path for info in cgroups if info.id in identities) if identities else frozenset()
 
