@@ -23,6 +23,13 @@ from cluster.resources import LEASES, Key
 
 log = logging.getLogger(__name__)
 
+EARLY = 0.8
+"""Part of the time between two renewals after which a candidate waits for the next one."""
+LOOKS_PER_RENEWAL = 10
+"""Looks of a candidate in the time between two renewals, while it waits for one."""
+LATE_RENEWALS = 2.0
+"""Times between two renewals after which one that has not come is not waited for so closely any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
@@ -87,6 +94,28 @@ def may_take(observation: ObservedLease, settings: LeaseSettings, now_seconds: f
     # The holder's own duration counts, not ours: it may run with other settings.
     duration = spec.lease_duration_seconds or settings.duration_seconds
     return now_seconds - observation.since_seconds > duration
+
+
+def next_look_seconds(
+    observation: ObservedLease | None, settings: LeaseSettings, now_seconds: float, random: Random
+) -> float:
+    """The wait of a candidate until it reads the lease again.
+
+    A candidate counts the duration from when it saw the last renewal, so it looks soon after each: a little before the
+    next one is due, and then often until it has come. It looks again as soon as the lease may be taken.
+    """
+    usual = settings.retry_seconds * (1.0 + 0.2 * random.random())
+    if observation is None or not observation.lease.spec.holder_identity:
+        return usual
+    age = now_seconds - observation.since_seconds
+    left = (observation.lease.spec.lease_duration_seconds or settings.duration_seconds) - age
+    look = usual
+    if age < LATE_RENEWALS * settings.retry_seconds:
+        look = max(EARLY * settings.retry_seconds - age, settings.retry_seconds / LOOKS_PER_RENEWAL)
+    if left > 0:
+        # Candidates that see the lease run out at the same moment need not all write.
+        look = min(look, left + settings.retry_seconds / LOOKS_PER_RENEWAL * random.random())
+    return look
 
 
 def claimed(lease: Lease, settings: LeaseSettings, wall: datetime) -> Lease:
@@ -167,7 +196,7 @@ class Elector:
         """One attempt to acquire or renew; returns whether this process leads afterwards."""
         started = time.monotonic()
         try:
-            if self._attempt(started) and not self._stopping.is_set():
+            if self._attempt() and not self._stopping.is_set():
                 self._lead_until_seconds = started + self._settings.renew_deadline_seconds
         except errors.Conflict as error:
             log.debug("lease %s changed under us: %s", self._settings.lease, error)
@@ -183,15 +212,19 @@ class Elector:
             except Exception:
                 # Whatever a callback does, the lead must be renewed or lost knowingly.
                 log.exception("lease %s", self._settings.lease)
-            # Jitter keeps candidates that started together from writing together for ever.
-            self._stopping.wait(self._settings.retry_seconds * (1.0 + 0.2 * self._random.random()))
+            self._stopping.wait(self._pause_seconds())
+
+    def _pause_seconds(self) -> float:
+        # Jitter keeps candidates that started together from writing together for ever.
+        observed = None if self.leading else self._observation
+        return next_look_seconds(observed, self._settings, time.monotonic(), self._random)
 
     def _notify(self) -> None:
         if self.leading != self._told:
             self._told = not self._told
             self._on_change(self._told)
 
-    def _attempt(self, now_seconds: float) -> bool:
+    def _attempt(self) -> bool:
         if self.leading and self._observation is not None:
             # A holder knows the version it wrote: one request instead of two on a slow server.
             self._write(self._observation.lease)
@@ -202,8 +235,10 @@ class Elector:
             lease = Lease(metadata=ObjectMeta(namespace=namespace, name=name))
             self._seen(self._client.create(_STRUCTS, claimed(lease, self._settings, datetime.now(UTC))))
             return True
-        self._observation = observe(self._observation, lease, now_seconds)
-        if not may_take(self._observation, self._settings, now_seconds):
+        # The holder may have renewed while the answer was on its way: counted from when it came, not when it was asked.
+        seen_seconds = time.monotonic()
+        self._observation = observe(self._observation, lease, seen_seconds)
+        if not may_take(self._observation, self._settings, seen_seconds):
             return False
         self._write(lease)
         return True

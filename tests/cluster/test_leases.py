@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import msgspec
 import pytest
 
 from api.kube.meta import ObjectMeta
 from cluster import LEASES, Backoff, ClientSettings, Elector, Key, LeaseSettings
-from cluster.leases import Lease, LeaseSpec, ObservedLease, claimed, may_take, observe
+from cluster.leases import Lease, LeaseSpec, ObservedLease, claimed, may_take, next_look_seconds, observe
 from cluster.twin import Fault, FaultType, Twin
 from tests.cluster.conftest import Site
 from tests.waiting import wait_for
@@ -53,6 +54,40 @@ def test_a_lease_ages_only_while_nothing_changes() -> None:
     first = observe(None, lease("other"), 10.0)
     assert observe(first, lease("other"), 20.0).since_seconds == 10.0
     assert observe(first, lease("other", version="2"), 20.0).since_seconds == 20.0
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "least", "most"),
+    [
+        # Just renewed: the next renewal is due in 2 s at the earliest.
+        (0.0, 1.6, 1.6),
+        # Due: looked for until it is there.
+        (1.6, 0.2, 0.2),
+        (3.9, 0.2, 0.2),
+        # Long overdue: the holder may be gone.
+        (4.1, 2.0, 2.4),
+        # Where the lease runs out before the usual look, at that moment.
+        (13.5, 1.5, 1.7),
+        (14.99, 0.01, 0.21),
+        # It could not be taken although it had run out: no sooner than usual.
+        (15.5, 2.0, 2.4),
+    ],
+)
+def test_a_candidate_looks_after_each_renewal_and_when_the_lease_runs_out(
+    age_seconds: float, least: float, most: float
+) -> None:
+    observation = ObservedLease(lease("other"), 100.0)
+    looks = [
+        next_look_seconds(observation, LeaseSettings(KEY, "me"), 100.0 + age_seconds, Random(seed))
+        for seed in range(50)
+    ]
+    assert least - 1e-6 <= min(looks)
+    assert max(looks) <= most + 1e-6
+
+
+def test_a_free_or_unknown_lease_is_looked_at_as_usual() -> None:
+    for observation in (None, ObservedLease(lease(""), 0.0)):
+        assert 2.0 <= next_look_seconds(observation, LeaseSettings(KEY, "me"), 1.0, Random(0)) <= 2.4
 
 
 def test_claiming_counts_the_transition_and_renewing_does_not() -> None:
