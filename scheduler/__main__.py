@@ -20,13 +20,13 @@ from cluster.command_line import (
     run_until_signal,
     start_log,
 )
-from cluster.serving import ExposedError, Listener, TlsFiles, listen
+from cluster.serving import Bounds, ExposedError, Listener, TlsFiles, listen
 from scheduler.configuration.document import KubeConfiguration, LeaderElection, find, read
 from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
 from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.profile import SchedulerSettings
-from scheduler.serving.http_api import HealthApi, HttpApi
+from scheduler.serving.http_api import HealthApi, HttpApi, listener_bounds
 
 PROGRAM = "koord-scheduler"
 LEASE = "koordinator-system/koord-scheduler"
@@ -143,7 +143,7 @@ def run(
     if tls is not None and settings.extender_scheduler_names and not binders:
         die("the extender is on and no client may use it", hint="give --bind-client-name", code=USAGE_ERROR)
     api = HttpApi(loop, leads, frozenset(binders) if tls is not None else None)
-    servers = [_listening(api, address, port, tls)]
+    servers = [_listening(api, address, port, tls, bounds=listener_bounds(settings))]
     if health_address:
         host, _, text = health_address.rpartition(":")
         if not text.isdecimal():
@@ -233,10 +233,16 @@ def _tls_files(certificate: Path | None, key: Path | None, authority: Path | Non
 
 
 def _listening(
-    door: HttpApi | HealthApi, address: str, port: int, tls: TlsFiles | None, *, public: bool = False
+    door: HttpApi | HealthApi,
+    address: str,
+    port: int,
+    tls: TlsFiles | None,
+    *,
+    public: bool = False,
+    bounds: Bounds | None = None,
 ) -> Listener:
     try:
-        return listen(door, address, port, tls=tls, public=public)
+        return listen(door, address, port, tls=tls, public=public, bounds=bounds)
     except ExposedError as error:
         die(str(error), hint="give --tls-cert, --tls-key and --client-ca, or --address 127.0.0.1", code=USAGE_ERROR)
     except OSError as error:

@@ -58,6 +58,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Bindings in flight at once."""
     extender_scheduler_names: tuple[str, ...] = ()
     """Schedulers that use the HTTP extender; only their pods are bound through it. Empty switches it off."""
+    extender_waiting_binds: Annotated[int, msgspec.Meta(ge=1)] = 512
+    """Requests to bind that may wait at once: members of gangs that are not whole yet. Each holds a connection, and no
+    gang may have more members; further ones are refused, so that `filter` is always answered."""
     seed: int = 0
     """Seed of the draw among equally good nodes."""
 

@@ -7,6 +7,7 @@ everything but health and metrics, and is not ready. `HealthApi` answers nothing
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -19,10 +20,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from api.kube.resources import QuantityError, format_resources
 from api.placement import PATH as PLACEMENT_PATH
 from api.placement import PlacementRequest
-from cluster.serving import TEXT, Reply, Request
+from cluster.serving import TEXT, Bounds, Reply, Request
 from scheduler import extender
 from scheduler.loop import Loop
 from scheduler.outcome import Result
+from scheduler.profile import SchedulerSettings
 from scheduler.simulated_placement import simulate
 
 log = logging.getLogger(__name__)
@@ -91,6 +93,8 @@ class HttpApi:
         self._leading = leading
         self._binders = binders
         self._health = HealthApi(loop, leading)
+        self._waiting = threading.Semaphore(loop.engine.settings.extender_waiting_binds)
+        """Places of requests to bind that wait."""
         self._routes = _plugin_routes(loop)
 
     def answer(self, request: Request) -> Reply:
@@ -173,8 +177,22 @@ class HttpApi:
 
     def _bind(self, asked: extender.BindingArgs) -> str:
         """Empty once the pod is bound, else why not."""
-        outcome = self._loop.bind_for_extender(asked, PERMIT_SECONDS)
+        if not self._waiting.acquire(blocking=False):
+            return "too many pods wait for others of their gangs; extender_waiting_binds says how many may"
+        try:
+            outcome = self._loop.bind_for_extender(asked, PERMIT_SECONDS)
+        finally:
+            self._waiting.release()
         return "" if outcome.result is Result.SCHEDULED else outcome.message or outcome.result.value
+
+
+def listener_bounds(settings: SchedulerSettings) -> Bounds:
+    """Return the bounds of the listener: those for requests that are answered at once, and room for those that wait."""
+    waiting = settings.extender_waiting_binds if settings.extender_scheduler_names else 0
+    usual = Bounds()
+    return Bounds(
+        connections=usual.connections + waiting, connections_by_address=usual.connections_by_address + waiting
+    )
 
 
 def _plugin_routes(loop: Loop) -> list[tuple[str, re.Pattern[str], Callable[..., Any]]]:

@@ -5,6 +5,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,17 @@ import pytest
 from cluster import NODES, PODS
 from cluster.serving import Request, listen
 from cluster.twin import Twin
+from scheduler.cluster_state.podinfo import PodClasses
 from scheduler.cycle import AnyPlugin
 from scheduler.engine import Engine
 from scheduler.loop import Loop
+from scheduler.outcome import AttemptOutcome, Result
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.tainttoleration import TaintToleration
 from scheduler.profile import SchedulerSettings
-from scheduler.serving.http_api import HealthApi, HttpApi
+from scheduler.serving.http_api import HealthApi, HttpApi, listener_bounds
 from tests.schedobjects import node, pod
 from tests.waiting import wait_for
 
@@ -224,6 +227,58 @@ def test_the_extender_binds(site: Site) -> None:
     assert site.door.answer(Request("POST", "/extender/bind", _binding("another", "big"))).status == 404
     assert bind("big") == ""
     assert next(iter(site.twin.objects(PODS).values()))["spec"]["nodeName"] == "big"
+
+
+def test_pods_that_wait_at_bind_leave_room_for_filter(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The members of a gang hold a connection each, all from the stock scheduler's address."""
+    members, come, whole = 40, threading.Semaphore(0), threading.Event()
+
+    def held(*_: Any) -> AttemptOutcome:
+        come.release()
+        whole.wait(30)
+        return AttemptOutcome(Result.SCHEDULED, PodClasses().info(pod("p", {"cpu": "1"})))
+
+    monkeypatch.setattr(site.loop, "bind_for_extender", held)
+    server = listen(site.door, "127.0.0.1", 0, bounds=listener_bounds(site.loop.engine.settings))
+
+    def send(verb: str, body: bytes) -> Any:
+        asked = urllib.request.Request(f"http://127.0.0.1:{server.port}/extender/{verb}", data=body)
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return msgspec.json.decode(answer.read())
+
+    try:
+        with ThreadPoolExecutor(members) as pool:
+            binds = [pool.submit(send, "bind", _binding(f"u{number}", "big")) for number in range(members)]
+            try:
+                for _ in range(members):
+                    assert come.acquire(timeout=30)
+                asked = {"Pod": stock_pod(site.twin, "p", {"cpu": "6"}), "NodeNames": ["big"]}
+                assert send("filter", msgspec.json.encode(asked))["NodeNames"] == ["big"]
+            finally:
+                whole.set()
+            assert [bind.result() for bind in binds] == [{"Error": ""}] * members
+    finally:
+        server.stop()
+
+
+def test_more_pods_at_bind_than_there_is_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = SchedulerSettings(extender_scheduler_names=("default-scheduler",), extender_waiting_binds=1)
+    with Twin() as twin:
+        loop = Loop(twin.client(), Engine(settings, kinds=KINDS))
+        door = HttpApi(loop)
+        second: list[bytes] = []
+
+        def held(*_: Any) -> AttemptOutcome:
+            # While the first one waits, another comes.
+            second.append(door.answer(Request("POST", "/extender/bind", _binding("v", "big"))).body)
+            return AttemptOutcome(Result.SCHEDULED, PodClasses().info(pod("p", {"cpu": "1"})))
+
+        monkeypatch.setattr(loop, "bind_for_extender", held)
+        for _ in range(2):
+            first = door.answer(Request("POST", "/extender/bind", _binding("u", "big")))
+            assert msgspec.json.decode(first.body) == {"Error": ""}
+        assert all(b"too many pods wait" in body for body in second)
+        assert len(second) == 2
 
 
 def _binding(uid: str, where: str) -> bytes:
