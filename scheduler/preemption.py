@@ -15,6 +15,7 @@ from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cluster_state.snapshot import Snapshot, Trial
 from scheduler.framework import Attempt, Failure
+from scheduler.priority import sub_priority
 
 BUDGETS = POD_DISRUPTION_BUDGETS.of(PodDisruptionBudget)
 
@@ -34,9 +35,9 @@ class PreemptionCandidate:
     violations: int
 
 
-def importance(info: PodInfo) -> tuple[int, str]:
-    """Sort key: most important first; of equal priority, who started earlier."""
-    return -info.priority, info.pod.status.start_time or "9999"
+def importance(info: PodInfo) -> tuple[int, int, str]:
+    """Sort key: most important first; of equal priority by sub-priority, then who started earlier."""
+    return -info.priority, -sub_priority(info.labels), info.pod.status.start_time or "9999"
 
 
 def may_go(info: PodInfo) -> bool:

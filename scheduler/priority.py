@@ -1,8 +1,10 @@
 """QoS class and priority band of a pod, with the defaults where it sets none."""
 
+from collections.abc import Mapping
+
 from api.kube.objects import Container, Pod
 from api.kube.resources import CPU, MEMORY, parse_resources
-from api.protocol import LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
+from api.protocol import LABEL_PRIORITY, LABEL_PRIORITY_CLASS, LABEL_QOS_CLASS
 from api.qos import PriorityBand, QoSClass, priority_band
 
 _DEFAULT_QOS = {
@@ -33,6 +35,14 @@ def band_of(pod: Pod) -> PriorityBand:
     if band is not PriorityBand.NONE:
         return band
     return PriorityBand.BATCH if qos_of(pod) is QoSClass.BE else PriorityBand.PROD
+
+
+def sub_priority(labels: Mapping[str, str]) -> int:
+    """The sub-priority label, 0 when missing or unreadable; orders pods of equal priority."""
+    try:
+        return int(labels.get(LABEL_PRIORITY, "0"), 0)
+    except ValueError:
+        return 0
 
 
 def kube_qos(pod: Pod) -> str:

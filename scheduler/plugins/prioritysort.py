@@ -2,17 +2,9 @@
 
 from typing import Any
 
-from api.protocol import LABEL_PRIORITY
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Plugin
-
-
-def sub_priority(info: PodInfo) -> int:
-    """The sub-priority label, 0 when missing or unreadable; orders pods of equal priority."""
-    try:
-        return int(info.labels.get(LABEL_PRIORITY, "0"), 0)
-    except ValueError:
-        return 0
+from scheduler.priority import sub_priority
 
 
 class PrioritySort(Plugin[None]):
@@ -26,4 +18,4 @@ class PrioritySort(Plugin[None]):
 
     def sort_key(self, info: PodInfo, queued_at: float) -> tuple[Any, ...]:
         """Smallest first."""
-        return (-info.priority, -sub_priority(info), queued_at)
+        return (-info.priority, -sub_priority(info.labels), queued_at)

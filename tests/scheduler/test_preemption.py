@@ -95,6 +95,31 @@ def test_those_that_need_not_go_are_given_back_most_important_first() -> None:
     assert chosen(preempt(made, pod("p", {"cpu": "2"}, priority=100))) == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "victim"),
+    [
+        pytest.param({"a": "5", "b": "3"}, "b", id="lower"),
+        pytest.param({"a": "3", "b": "5"}, "a", id="lower-though-older"),
+        pytest.param({"a": "-1"}, "a", id="none-is-zero"),
+        pytest.param({"a": "9" * 5000}, "b", id="unreadable-is-zero"),
+    ],
+)
+def test_of_victims_of_equal_priority_the_lower_sub_priority_goes(labels: dict[str, str], victim: str) -> None:
+    residents = [
+        placed(
+            name,
+            "n0",
+            "2",
+            1,
+            start=f"2026-01-0{number}T00:00:00Z",
+            labels={"koordinator.sh/priority": labels[name]} if name in labels else {},
+        )
+        for number, name in enumerate(("a", "b"), 1)
+    ]
+    made = engine([node("n0")], residents, kinds=KINDS)
+    assert chosen(preempt(made, pod("p", {"cpu": "2"}, priority=100))) == [victim]
+
+
 def test_of_equals_the_younger_node_loses() -> None:
     residents = [
         placed("old", "n0", "4", 1, start="2026-01-01T00:00:00Z"),
