@@ -5,7 +5,7 @@ bind or give up their place. It knows no clock and no queue: an attempt is whate
 `close`, and a retry is due whenever an event changes an answer, so nothing waits for a counter or a timer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from scheduler.gang.spec import GangSpec, MatchPolicy
@@ -200,6 +200,21 @@ class Gangs:
             return False
         siblings = self._siblings(pod)
         return len(siblings) < len(gang.spec.group) or not all(sibling.satisfied for sibling in siblings)
+
+    def loose(self, pod: str) -> bool:
+        """Return whether all gangs of the pod's group are of the mode NonStrict."""
+        return all(gang.spec is not None and not gang.spec.strict for gang in self._siblings(pod))
+
+    def needed(self, pod: str, pending: Container[str]) -> list[str]:
+        """Members among `pending` that the group needs beside those that hold a place; empty where they are too few."""
+        found: list[str] = []
+        for gang in self._siblings(pod):
+            short = max(gang.spec.minimum - gang.counted, 0) if gang.spec is not None else 0
+            able = [key for key in sorted(gang.members - gang.waiting - gang.bound) if key in pending]
+            if len(able) < short:
+                return []
+            found += able[:short]
+        return found
 
     def unplace(self, pod: str) -> list[str]:
         """Take a member that lost its place. Returns the others that must give up theirs."""

@@ -30,6 +30,7 @@ from scheduler.framework import (
     Wait,
     Write,
 )
+from scheduler.gang.deadlock import HeldGroup, give_back
 from scheduler.gang.ended import End, EndedMembers
 from scheduler.gang.gangs import Allow, Gang, Gangs
 from scheduler.gang.spec import (
@@ -59,6 +60,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest wait of placed members for the rest where the gang sets none."""
     default_match_policy: Literal["only-waiting", "waiting-and-running", "once-satisfied"] = "once-satisfied"
     """Members that count where the gang sets no policy."""
+    deadlock_seconds: float = 10.0
+    """Time for which gangs of the mode NonStrict hold places and none comes further, before one is made whole by what
+    younger ones hold."""
     outside_quiet_seconds: float = 3.0
     """A scheduler that calls the extender tries members refused at `filter` again at an event of the cluster only. The
     others, held at `bind`, are given up when no further one came for so long, which is such an event."""
@@ -97,6 +101,8 @@ class Coscheduling(Plugin[str]):
         """Condition last written to members held back before the queue, by key."""
         self._reported: dict[Key, dict[str, Any]] = {}
         """Status last written to each PodGroup; its watch may have yet to show it."""
+        self._stuck: tuple[frozenset[str], float] = (frozenset(), 0.0)
+        """Members that groups of the mode NonStrict hold, and since when they are the same."""
         self._now = 0.0
 
     # Observer
@@ -179,6 +185,7 @@ class Coscheduling(Plugin[str]):
         self._now = now
         self._settle()
         self._wake_turned_away(now)
+        self._break_deadlock(now)
         return [*self._conditions(), *self._phases()]
 
     # Queue
@@ -396,6 +403,47 @@ class Coscheduling(Plugin[str]):
             if refused and now - self._moved[group] >= quiet:
                 self._turned_away -= refused
                 self._reject(keys, keys[0], f"no other member came for {quiet:g} s")
+
+    def _break_deadlock(self, now: float) -> None:
+        """Give back what younger groups of the mode NonStrict hold where that makes an older one whole."""
+        held: dict[str, list[PodInfo]] = {}
+        for info, _ in self.handle.waiting().values():
+            group = self.gangs.group_of(info.key)
+            if group is not None and not info.outside and self.gangs.held(info.key) and self.gangs.loose(info.key):
+                held.setdefault(group, []).append(info)
+        keys = frozenset(info.key for members in held.values() for info in members)
+        if keys != self._stuck[0]:
+            self._stuck = keys, now
+        if len(held) < 2 or now - self._stuck[1] < self.config.deadlock_seconds:
+            return
+        self._stuck = keys, now
+        pending = {info.key: info for info in self.handle.pending() if info.key in self._queued - self._outside}
+        groups = []
+        for group, members in held.items():
+            missing = [pending[key] for key in self.gangs.needed(members[0].key, pending)]
+            if missing:
+                groups.append(HeldGroup(group, tuple(members), tuple(missing)))
+        found = give_back(groups, self._have_room)
+        if found is not None:
+            whole, given = found
+            for younger in given:
+                self._reject(
+                    [info.key for info in younger.held], whole.missing[0].key, f"gang {whole.id} needs its room"
+                )
+            self.handle.activate(info.uid for info in whole.missing)
+
+    def _have_room(self, pods: Sequence[PodInfo], without: Sequence[PodInfo]) -> bool:
+        """Return whether pods find nodes one after another once others have let go."""
+        snapshot = self.handle.snapshot
+        with snapshot.trial() as trial:
+            for info in without:
+                trial.remove(info.uid)
+            for info in pods:
+                row, _ = self.handle.best_row(Attempt(info, snapshot, self._now, simulated=True))
+                if row is None:
+                    return False
+                trial.add(info, row)
+        return True
 
     def _reject(self, keys: Iterable[str], cause: str, reason: str) -> None:
         for key in keys:

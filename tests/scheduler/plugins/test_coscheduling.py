@@ -141,6 +141,56 @@ def test_a_loose_gang_completes_with_later_room() -> None:
     assert sorted(drain(made, 30.0)) == ["a-0", "a-1", "a-2"]
 
 
+def hold_each_other(of_a: int, of_b: int) -> Engine:
+    """Gang a holds n0, gang b, which came later, n1: two pods of 2 CPUs and four of 1. Both need more."""
+    made = cluster(2, (pod("filler", {"cpu": "4"}, nodeName="n1"),))
+    early, late = {"creation_timestamp": "2026-01-01T00:00:00Z"}, {"creation_timestamp": "2026-01-02T00:00:00Z"}
+    loose = {GANG + "mode": "NonStrict"}
+    for name, count, cpu, first, created in (("a", of_a, "2", "0", early), ("b", of_b, "1", "9", late)):
+        for number in range(count):
+            keys = {GANG + "name": name, GANG + "min-available": str(count), **loose}
+            labels = {"koordinator.sh/priority": first}
+            each = pod(f"{name}-{number}", {"cpu": cpu}, annotations=keys, labels=labels, **created)
+            made.on_pod(Action.ADD, each, 0.0)
+        drain(made, 0.0)
+    made.on_pod(Action.DELETE, pod("filler", {"cpu": "4"}, nodeName="n1"), 20.0)
+    drain(made, 20.0)
+    return made
+
+
+def holders(made: Engine) -> str:
+    return "".join(sorted(info.pod.metadata.name[0] for info, _ in made.waiting().values()))
+
+
+def test_loose_gangs_that_hold_each_others_room_are_told_apart_by_age() -> None:
+    made = hold_each_other(3, 5)
+    assert holders(made) == "aabbbb"
+    made.tick(21.0)
+    made.tick(30.9)
+    assert holders(made) == "aabbbb"
+    made.tick(31.1)
+    assert sorted(drain(made, 31.1)) == ["a-0", "a-1", "a-2"]
+    # What was given back waits for room again, and is no reason to try over and over.
+    made.tick(60.0)
+    assert drain(made, 60.0) == {}
+
+
+def test_a_loose_gang_alone_keeps_what_it_holds() -> None:
+    made = cluster(1)
+    submit(made, *(member("a", n, mode="NonStrict") for n in range(3)))
+    for now in range(1, 100):
+        made.tick(float(now))
+    assert holders(made) == "aa"
+
+
+def test_loose_gangs_that_would_fit_in_no_case_keep_what_they_hold() -> None:
+    made = hold_each_other(5, 9)
+    for now in range(21, 100):
+        made.tick(float(now))
+        drain(made, float(now))
+    assert holders(made) == "aabbbb"
+
+
 def test_groups_across_namespaces_bind_together() -> None:
     both = json.dumps(["default/a", "other/b"])
     made = cluster(2)
