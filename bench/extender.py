@@ -55,6 +55,7 @@ GANG = "gang.scheduling.koordinator.sh"
 WEIGHT = 1000
 """With it, one step of our score outweighs all scores of the stock scheduler together."""
 TELL_SECONDS = 10.0
+READY_SECONDS = 120.0
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -134,6 +135,19 @@ def ask(port: int, path: str, question: Any) -> Any:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=msgspec.json.encode(question))
     with urllib.request.urlopen(request, timeout=30.0) as answer:
         return msgspec.json.decode(answer.read())
+
+
+def await_ready(port: int) -> None:
+    """Wait until our scheduler has seen the cluster."""
+    until = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0):
+                return
+        except OSError as error:
+            if time.monotonic() > until:
+                raise click.ClickException(f"our scheduler is not ready: {error}") from error
+            time.sleep(0.2)
 
 
 def single(name: str, draw: Random) -> Document:
@@ -280,7 +294,7 @@ def main(kubeconfig: Path, stock: Path, rounds: int, pods: int, logs: Path | Non
             process([str(stock), f"--config={theirs}", "--secure-port=0"], folder / "stock.log"),
         ):
             informer.subscribe(members)
-            time.sleep(5.0)
+            await_ready(port)
             agreement = compare(client, members, port, pods)
             print(agreement, file=sys.stderr, flush=True)
             began = time.monotonic()

@@ -17,6 +17,7 @@ from cluster import errors
 from cluster.listing import Listing, list_all
 from cluster.rate_limit import TokenBucket
 from cluster.resources import EVERYTHING, Document, Key, Patch, PatchType, Query, Resource
+from cluster.sending.quick_writes import QuickWrites
 from cluster.settings import DEFAULT_DELETION, ClientSettings, DeleteOptions
 from cluster.transport import Endpoint, Request, Transport
 from cluster.watch import Watch
@@ -221,6 +222,17 @@ class Client:
                 log.debug("retrying %s: %s", request.where, error)
                 self.pause(attempt, error.retry_after_seconds)
         raise ValueError(f"a client needs at least one attempt, got {self.settings.attempts}")
+
+    def quick_writes(self, connections: int) -> QuickWrites[Request, Any]:
+        """Return a sender of writes that waits for no answer. It keeps to the rate limit and to `may_write`."""
+        transport, settings = self._transport, self.settings
+
+        def encoded(request: Request) -> bytes | None:
+            allowed = self._may_write() and self._bucket.try_take(time.monotonic())
+            return transport.encoded(request) if allowed else None
+
+        most = connections if transport.quick else 0
+        return QuickWrites(transport.open_socket, encoded, most, settings.timeout_seconds)
 
     def _attempt(self, request: Request) -> bytes:
         if request.method != "GET" and not self._may_write():

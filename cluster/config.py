@@ -51,7 +51,7 @@ def _official(kubeconfig: Path | None, context: str | None, pool_size: int) -> E
     _load(configuration, kubeconfig, context)
     configuration.connection_pool_maxsize = pool_size
     pools: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
-    return Endpoint(configuration.host, pools, lambda: _authorization(configuration))
+    return Endpoint(configuration.host, pools, lambda: _authorization(configuration), quick_authorization=False)
 
 
 def _load(configuration: Any, kubeconfig: Path | None, context: str | None) -> None:

@@ -61,9 +61,8 @@ def bind(client: Client, binding: Binding) -> BindOutcome:
     Raises `Unavailable` when the server stays out of reach (the pod may or may not be bound: read it), and
     `Conflict` when it refuses although the pod is free (scheduling gates).
     """
-    request = Request("POST", PODS.object_path(binding.pod, "binding"), body=msgspec.json.encode(binding.document()))
     try:
-        client.send(request)
+        client.send(binding_request(binding))
     except errors.NotFound:
         return BindOutcome.GONE
     except errors.Conflict:
@@ -72,6 +71,11 @@ def bind(client: Client, binding: Binding) -> BindOutcome:
             raise
         return outcome
     return BindOutcome.BOUND
+
+
+def binding_request(binding: Binding) -> Request:
+    """Return the request that binds a pod."""
+    return Request("POST", PODS.object_path(binding.pod, "binding"), body=msgspec.json.encode(binding.document()))
 
 
 def _after_refusal(client: Client, binding: Binding) -> BindOutcome | None:

@@ -5,15 +5,23 @@ connection.
 """
 
 import contextlib
+import re
+import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import urllib3
 
 from cluster import errors
+from cluster.sending.connection import Connection
+
+MAX_IDLE = 64
+"""Connections for writes that are kept open."""
+_PLAIN = re.compile(r"[ -~]*")
+_TARGET = re.compile(r"[!-~]+")
 
 
 class HttpResponse(NamedTuple):
@@ -34,6 +42,8 @@ class Endpoint:
     url: str
     pools: urllib3.PoolManager
     authorization: Callable[[], str]
+    quick_authorization: bool = True
+    """Asking for the value takes no time: no program is run for it."""
 
 
 class Request(NamedTuple):
@@ -60,9 +70,18 @@ class Transport:
         self._pool = endpoint.pools.connection_from_url(endpoint.url)
         self._headers = {"Accept": "application/json", "User-Agent": user_agent}
         self._connect_seconds = connect_seconds
+        self._host = urllib3.util.parse_url(endpoint.url).netloc or ""
+        self._lines = f"Host: {self._host}\r\nAccept-Encoding: identity\r\n" + "".join(
+            f"{name}: {value}\r\n" for name, value in self._headers.items()
+        )
+        self._idle: list[Connection] = []
+        """Connections for writes, the one used last at the end."""
 
     def send(self, request: Request, timeout_seconds: float) -> HttpResponse:
         """One attempt; returns a 2xx response or raises `ApiError` with the transport's error chained."""
+        written = self.encoded(request) if request.method != "GET" and self._pool.proxy is None else None
+        if written is not None:
+            return self._write(request, written, timeout_seconds)
         response = self._open(request, timeout_seconds, stream=False)
         if not 200 <= response.status < 300:
             raise errors.from_response(response.status, response.data, response.headers, request.where)
@@ -80,6 +99,72 @@ class Transport:
     def close(self) -> None:
         """Drop idle connections; requests under way finish."""
         self._endpoint.pools.clear()
+        while self._idle:
+            self._idle.pop().close()
+
+    def _write(self, request: Request, data: bytes, timeout_seconds: float) -> HttpResponse:
+        connection = self._taken()
+        if connection is None:
+            connection = Connection(self.open_socket())
+        try:
+            answer = connection.exchange(data, timeout_seconds)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, OSError):
+                raise _unavailable(request.where, error) from error
+            raise
+        if answer.reusable and len(self._idle) < MAX_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        if not 200 <= answer.status < 300:
+            raise errors.from_response(answer.status, answer.body, answer.headers, request.where)
+        return HttpResponse(answer.status, answer.body)
+
+    def _taken(self) -> Connection | None:
+        """A kept connection that the server has not closed."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return None
+            # Nothing is due from the server: what can be read is its end.
+            if not urllib3.util.wait_for_read(connection.socket, 0.0):
+                return connection
+            connection.close()
+
+    def open_socket(self) -> socket.socket:
+        """Open a connection for writes. Raises `errors.Unavailable`; nothing was sent then."""
+        where = f"connection to {self._host}"
+        if self._pool.proxy is not None:
+            raise errors.Unavailable(f"{where}: through a proxy", ambiguous=False)
+        # The pool's own way to a connection, for its TLS settings; it would wrap what it sends and receives.
+        made: Any = self._pool._new_conn()
+        made.timeout = self._connect_seconds
+        try:
+            made.connect()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            made.close()
+            raise _unavailable(where, error, unsent=True) from error
+        opened: socket.socket = made.sock
+        return opened
+
+    @property
+    def quick(self) -> bool:
+        """Whether `encoded` answers at once and `open_socket` reaches the server."""
+        return self._pool.proxy is None and self._endpoint.quick_authorization
+
+    def encoded(self, request: Request) -> bytes | None:
+        """The request as it is sent over a connection of `open_socket`; None for one that is not plain ASCII."""
+        target, authorization, body = self._target(request), self._endpoint.authorization(), request.body or b""
+        if not _TARGET.fullmatch(target) or not _PLAIN.fullmatch(authorization):
+            return None
+        granted = f"Authorization: {authorization}\r\n" if authorization else ""
+        head = (
+            f"{request.method} {target} HTTP/1.1\r\n{self._lines}{granted}"
+            f"Content-Type: {request.content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode("ascii") + body
 
     def _open(self, request: Request, read_seconds: float, *, stream: bool) -> urllib3.BaseHTTPResponse:
         try:
@@ -148,8 +233,8 @@ class Stream:
         self._response.close()
 
 
-def _unavailable(where: str, error: Exception) -> errors.Unavailable:
+def _unavailable(where: str, error: Exception, *, unsent: bool = False) -> errors.Unavailable:
     # Nothing was sent when no connection came up; after that the server may have acted.
-    unsent = isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError)
+    unsent = unsent or isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError)
     distrusted = bool(error.args) and isinstance(error.args[0], ssl.SSLCertVerificationError)
     return errors.Unavailable(f"{where}: {error}", ambiguous=not (unsent or distrusted))

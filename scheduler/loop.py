@@ -46,6 +46,10 @@ ACTIONS = {
 TICK_SECONDS = 1.0
 ATTEMPTS_PER_ROUND = 32
 """Attempts between two looks into the inbox."""
+ATTEMPTS_PER_SENDING = 4
+"""Attempts between two looks at the answers to bindings."""
+ANSWER_SECONDS = 0.001
+"""Longest wait for the answer to a binding between two looks into the inbox."""
 DRAIN_SECONDS = 0.1
 """Time for messages between two rounds of attempts; questions over HTTP must not stop placing."""
 REPORT_SECONDS = 30.0
@@ -246,10 +250,12 @@ class Loop:
             self._tick(now)
         busy = False
         if self._may_place():
-            for _ in range(ATTEMPTS_PER_ROUND):
+            for number in range(ATTEMPTS_PER_ROUND):
                 if not self._attempt():
                     break
                 busy = True
+                if number % ATTEMPTS_PER_SENDING == ATTEMPTS_PER_SENDING - 1:
+                    self._send_bindings()
         self._dispatch()
         self._drain(block_seconds=0.0 if busy else self._idle_seconds())
 
@@ -317,9 +323,13 @@ class Loop:
         self.metrics.attempted(outcome, time.perf_counter() - started)
         return True
 
-    def _dispatch(self) -> None:
+    def _send_bindings(self) -> None:
         while self.engine.bindings:
             self._writer.bind(self.engine.bindings.popleft())
+        self._writer.collect()
+
+    def _dispatch(self) -> None:
+        self._send_bindings()
         if not self._was_leading:
             # What another process leads, it writes; on leading, everything is stated anew.
             self.engine.writes.clear()
@@ -376,6 +386,10 @@ class Loop:
 
     def _drain(self, *, block_seconds: float) -> None:
         """Take in what waits, for a while; when nothing does, wait up to `block_seconds` for the first."""
+        if block_seconds and self._writer.uncollected:
+            # Answers to bindings do not come through the inbox.
+            self._writer.collect(min(block_seconds, ANSWER_SECONDS))
+            block_seconds = 0.0
         try:
             message = self._inbox.get(timeout=block_seconds) if block_seconds else self._inbox.get_nowait()
             until = time.monotonic() + DRAIN_SECONDS

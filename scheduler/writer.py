@@ -1,5 +1,6 @@
-"""Writes to the API server, bindings included, in a pool of threads.
+"""Writes to the API server: bindings over connections that wait for no answer, everything else in a pool of threads.
 
+A binding that is not answered with success goes to the pool too, where it is asked again and its outcome found out.
 Writes about one pod are made one after the other: a late "unschedulable" never follows the binding. A binding is
 never left in doubt: while it is unknown whether it took effect, the pod keeps its share and the binding is asked
 again, until the pod itself answers.
@@ -33,11 +34,17 @@ from cluster import (
     evict,
 )
 from cluster.pods import Binding as PodBinding
-from cluster.pods import bound_where
+from cluster.pods import binding_request, bound_where
+from cluster.sending.quick_writes import QuickWrites
+from cluster.transport import Request
 from scheduler.framework import Verb, Write, WriteChain
 from scheduler.outcome import BindingPlan
 
 log = logging.getLogger(__name__)
+
+QUICK_CONNECTIONS_PER_WORKER = 2
+"""Connections for bindings beside each thread for other writes."""
+DRAIN_STEP_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +66,9 @@ class WriteFailure:
 
 
 class Writer:
-    """Writer of bindings and patches; `report` is called with each binding's answer and with failures, in a worker's
-    thread.
+    """Writer of bindings and patches; `report` is called with each binding's answer and with failures, from any thread.
 
-    Nothing is written while `allowed` says no.
+    One thread calls `bind` and `collect`. Nothing is written while `allowed` says no.
     """
 
     def __init__(
@@ -82,13 +88,51 @@ class Writer:
         self._stopping = threading.Event()
         self._drop_after = float("inf")
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="write")
+        self._quick: QuickWrites[Request, BindingPlan] = client.quick_writes(QUICK_CONNECTIONS_PER_WORKER * workers)
+        self._unsent: deque[BindingPlan] = deque()
+        """Bindings that wait for a free connection."""
         self._lanes: dict[str, deque[Callable[[], None]]] = {}
         """Jobs that wait for the one under way about the same pod."""
         self._lock = threading.Lock()
 
     def bind(self, binding: BindingPlan) -> None:
-        """Bind in the background; the answer comes through `report`."""
-        self._submit(str(binding.placed.info.key), partial(self._bind, binding))
+        """Bind in the background; the answer comes through `report`, of some bindings when `collect` is called."""
+        job = partial(self._bind, binding)
+        alone = len(binding.writes) == 1 and binding.writes[0].verb is Verb.BIND
+        if not alone or not (self._quick.has_room() or self._quick.connections):
+            self._submit(_lane(binding), job)
+        elif self._enter(_lane(binding), job):
+            self._unsent.append(binding)
+            self._send_waiting()
+
+    @property
+    def uncollected(self) -> bool:
+        """Whether bindings wait for `collect`."""
+        return bool(self._quick.in_flight or self._unsent)
+
+    def collect(self, wait_seconds: float = 0.0) -> None:
+        """Take in answers to bindings, and send those that waited. Waits for an answer when none is there."""
+        for binding, success in self._quick.collect(wait_seconds):
+            if success:
+                self._report(BindAnswer(binding))
+                self._leave(_lane(binding))
+            else:
+                self._start(_lane(binding), partial(self._bind, binding, doubtful=True))
+        if self._unsent:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._unsent and (self._quick.has_room() or not self._quick.connections):
+            binding = self._unsent.popleft()
+            body = binding.writes[0].body
+            assert isinstance(body, PodBinding)
+            try:
+                sent = self._allowed() and self._quick.send(binding, binding_request(body))
+            except (OSError, ValueError) as error:  # no credentials, or a name that makes no path
+                log.debug("binding %s: %s", body.pod, error)
+                sent = False
+            if not sent:
+                self._start(_lane(binding), partial(self._bind, binding))
 
     def write(self, writes: Sequence[Write]) -> None:
         """Make other writes, in order, in the background; failures are reported."""
@@ -101,31 +145,53 @@ class Writer:
     def stop(self, drain_seconds: float = 5.0) -> None:
         """Carry out what waits for up to `drain_seconds`, then drop the rest. A dropped binding was never sent."""
         self._drop_after = time.monotonic() + drain_seconds
+        while self.uncollected and time.monotonic() < self._drop_after:
+            self.collect(DRAIN_STEP_SECONDS)
         self._stopping.set()
         self._pool.shutdown(wait=True)
+        self._quick.close()
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
-        with self._lock:
-            waiting = self._lanes.get(lane)
-            if waiting is not None:
-                waiting.append(job)
-                return
-            self._lanes[lane] = deque()
+        if self._enter(lane, job):
+            self._start(lane, job)
+
+    def _start(self, lane: str, job: Callable[[], None]) -> None:
         self._pool.submit(self._run_lane, lane, job)
 
-    def _run_lane(self, lane: str, job: Callable[[], None]) -> None:
-        while True:
-            job()
-            with self._lock:
-                waiting = self._lanes[lane]
-                if not waiting:
-                    del self._lanes[lane]
-                    return
-                job = waiting.popleft()
+    def _enter(self, lane: str, job: Callable[[], None]) -> bool:
+        """Return whether the lane was free; else the job waits in it."""
+        with self._lock:
+            waiting = self._lanes.get(lane)
+            if waiting is None:
+                self._lanes[lane] = deque()
+                return True
+            waiting.append(job)
+            return False
 
-    def _bind(self, binding: BindingPlan) -> None:
+    def _next(self, lane: str) -> Callable[[], None] | None:
+        """The job that waits in a lane whose job has ended; None where the lane is free now."""
+        with self._lock:
+            waiting = self._lanes[lane]
+            if waiting:
+                return waiting.popleft()
+            del self._lanes[lane]
+            return None
+
+    def _leave(self, lane: str) -> None:
+        job = self._next(lane)
+        if job is not None:
+            self._start(lane, job)
+
+    def _run_lane(self, lane: str, first: Callable[[], None]) -> None:
+        job: Callable[[], None] | None = first
+        while job is not None:
+            job()
+            job = self._next(lane)
+
+    def _bind(self, binding: BindingPlan, *, doubtful: bool = False) -> None:
+        """Bind and report; a doubtful binding was sent before and may have taken effect."""
         try:
-            error = self._carry_out(binding)
+            error = self._carry_out(binding, doubtful)
         except ClusterError as failure:
             error = str(failure)
         except Exception as failure:
@@ -135,11 +201,11 @@ class Writer:
         if error is not None:
             self._report(BindAnswer(binding, error))
 
-    def _carry_out(self, binding: BindingPlan) -> str | None:
+    def _carry_out(self, binding: BindingPlan, doubtful: bool) -> str | None:
         """Empty when bound, the reason when not, None when we stop without knowing."""
         if time.monotonic() > self._drop_after:
             return None
-        if not self._allowed():
+        if not doubtful and not self._allowed():
             return "another process leads"
         stored: Any = None
         for write in binding.writes:
@@ -159,10 +225,12 @@ class Writer:
         attempt = 0
         while True:
             try:
+                # Where another leads, the binding is not asked for again, but an earlier try may have taken effect.
+                if not self._allowed():
+                    return bound_where(self._client, write.body)
                 try:
                     return bind(self._client, write.body)
                 except Withheld:
-                    # Another leads: the binding is not asked for again, but an earlier try may have taken effect.
                     return bound_where(self._client, write.body)
             except Unavailable as error:
                 log.warning("binding %s is in doubt, asking again: %s", write.key, error)
@@ -221,6 +289,10 @@ class Writer:
         elif write.verb is Verb.EVICT:
             evict(self._client, key, _options(body))
         return None
+
+
+def _lane(binding: BindingPlan) -> str:
+    return str(binding.placed.info.key)
 
 
 def _continued(write: Write, stored: Any) -> Write:

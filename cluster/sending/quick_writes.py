@@ -1,0 +1,237 @@
+"""Writes without a thread for each: requests go out over several connections, answers are collected later.
+
+For one thread that has other work meanwhile, and writes that are safe to repeat: what is not answered with success is
+given back to be sent again by `Client.send`, which finds out what became of it. With a thread for each write instead,
+every step of each waits for the interpreter's lock, which the busy thread keeps for milliseconds at a time.
+"""
+
+import contextlib
+import queue
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from cluster import errors
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+CHUNK_BYTES = 1 << 16
+MAX_ANSWER_BYTES = 1 << 20
+SWEEP_SECONDS = 0.1
+"""Interval of the look for connections whose answer is late."""
+REOPEN_SECONDS = 1.0
+"""Wait after a connection could not be opened."""
+
+
+@dataclass(slots=True, eq=False)
+class _Channel(Generic[T]):
+    """A connection, and the write that it carries."""
+
+    socket: socket.socket
+    token: T | None = None
+    busy: bool = False
+    deadline_seconds: float = 0.0
+    received: bytearray = field(default_factory=bytearray)
+
+    def read(self) -> bool | None:
+        """Take in what has come: whether the write was answered with success, None while the answer is not whole.
+
+        Raises OSError when the connection has ended, and ValueError for an answer that this does not read.
+        """
+        while True:
+            try:
+                piece = self.socket.recv(CHUNK_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return None
+            if not piece:
+                raise ConnectionResetError("connection ended")
+            self.received += piece
+            length = answer_length(self.received)
+            if length is not None and len(self.received) >= length:
+                if len(self.received) > length:
+                    raise ValueError("more than one answer")
+                success = self.received[9:10] == b"2"
+                self.received.clear()
+                return success
+            if len(self.received) > MAX_ANSWER_BYTES:
+                raise ValueError("answer is too long")
+
+
+def answer_length(received: bytes | bytearray) -> int | None:
+    """Return the length of the answer of which this is the beginning; None while the head is not whole.
+
+    Raises ValueError for answers that are not of one piece with its length in the head, or after which the connection
+    cannot be used.
+    """
+    end = received.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    status, *lines = bytes(received[:end]).split(b"\r\n")
+    if status[:9] != b"HTTP/1.1 " or status[9:10] not in b"2345" or status[9:12] in (b"204", b"304"):
+        raise ValueError(f"answer begins with {status[:40]!r}")
+    length = None
+    for line in lines:
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name == b"content-length":
+            length = value.strip()
+        elif name == b"transfer-encoding" or (name == b"connection" and value.strip().lower() == b"close"):
+            raise ValueError("answer in parts, or the last one")
+    if length is None or not length.isdigit():
+        raise ValueError("answer without a length")
+    return end + 4 + int(length)
+
+
+class QuickWrites(Generic[R, T]):
+    """Sends writes and collects their answers, all in one thread, which alone may call it.
+
+    `open_socket` returns a connected socket and is called in a thread of its own; `encoded` returns a request as it is
+    sent, None for one that may not be sent now.
+    """
+
+    def __init__(
+        self,
+        open_socket: Callable[[], socket.socket],
+        encoded: Callable[[R], bytes | None],
+        connections: int,
+        timeout_seconds: float,
+    ) -> None:
+        self.in_flight = 0
+        """Writes that are not answered."""
+        self._open_socket = open_socket
+        self._encoded = encoded
+        self._most = connections
+        self._timeout = timeout_seconds
+        self._epoll = select.epoll()
+        self._channels: dict[int, _Channel[T]] = {}
+        self._idle: list[_Channel[T]] = []
+        self._opened: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._opening = threading.Event()
+        self._next_open = 0.0
+        self._next_sweep = 0.0
+        self._closed = False
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._channels)
+
+    def has_room(self) -> bool:
+        """Return whether a connection is free; where none is, another one is opened meanwhile, up to their number."""
+        self._take_opened()
+        if not self._idle:
+            self._open_another()
+        return bool(self._idle)
+
+    def send(self, token: T, request: R) -> bool:
+        """Send a write over a free connection (see `has_room`); False where it was not sent, or not whole."""
+        data = self._encoded(request)
+        if data is None or not self._idle:
+            return False
+        channel = self._idle.pop()
+        try:
+            sent = channel.socket.send(data)
+        except OSError:  # a buffer that is full included
+            sent = 0
+        if sent < len(data):
+            self._drop(channel)
+            return False
+        channel.token, channel.busy = token, True
+        channel.deadline_seconds = time.monotonic() + self._timeout
+        self.in_flight += 1
+        return True
+
+    def collect(self, wait_seconds: float = 0.0) -> list[tuple[T, bool]]:
+        """The writes that were answered, each with whether that was a success. Waits for one when none is there.
+
+        False says nothing of whether the write was made.
+        """
+        done: list[tuple[T, bool]] = []
+        if not self._channels:
+            return done
+        for descriptor, _ in self._epoll.poll(wait_seconds):
+            channel = self._channels[descriptor]
+            try:
+                success = channel.read()
+                if success is not None and not channel.busy:
+                    raise ValueError("answer to nothing")
+            except (OSError, ValueError):
+                success = False
+                self._finish(channel, success, done)
+                self._drop(channel)
+                continue
+            if success is not None:
+                self._finish(channel, success, done)
+                self._idle.append(channel)
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
+            for channel in [each for each in self._channels.values() if each.busy and each.deadline_seconds <= now]:
+                self._finish(channel, False, done)
+                self._drop(channel)
+        return done
+
+    def close(self) -> None:
+        """Close all connections; what is in flight stays unknown."""
+        self._closed = True
+        self._take_opened()
+        for channel in list(self._channels.values()):
+            self._drop(channel)
+        self._epoll.close()
+
+    def _finish(self, channel: _Channel[T], success: bool, done: list[tuple[T, bool]]) -> None:
+        if channel.busy:
+            assert channel.token is not None
+            done.append((channel.token, success))
+            channel.token, channel.busy = None, False
+            self.in_flight -= 1
+
+    def _drop(self, channel: _Channel[T]) -> None:
+        del self._channels[channel.socket.fileno()]
+        if channel in self._idle:
+            self._idle.remove(channel)
+        channel.socket.close()  # leaves the epoll set too
+
+    def _take_opened(self) -> None:
+        while True:
+            try:
+                opened = self._opened.get_nowait()
+            except queue.Empty:
+                return
+            if self._closed:
+                opened.close()
+                continue
+            opened.setblocking(False)
+            channel: _Channel[T] = _Channel(opened)
+            self._channels[opened.fileno()] = channel
+            self._epoll.register(opened.fileno(), select.EPOLLIN)
+            self._idle.append(channel)
+
+    def _open_another(self) -> None:
+        now = time.monotonic()
+        if len(self._channels) >= self._most or self._opening.is_set() or now < self._next_open:
+            return
+        self._opening.set()
+        try:
+            threading.Thread(target=self._open, name="quick-writes", daemon=True).start()
+        except RuntimeError:  # no more threads
+            self._next_open = now + REOPEN_SECONDS
+            self._opening.clear()
+
+    def _open(self) -> None:
+        try:
+            opened = self._open_socket()
+            self._opened.put(opened)
+            if self._closed:
+                with contextlib.suppress(OSError):
+                    opened.close()
+        except errors.ClusterError:
+            self._next_open = time.monotonic() + REOPEN_SECONDS
+        finally:
+            self._opening.clear()
