@@ -78,10 +78,17 @@ def run_devices(scene: Scene, per_node: int, attempts: int, count: int) -> None:
 @click.option("--stock", type=FILE, help="A kube-scheduler to measure in turn with ours; needs --kubeconfig.")
 @click.option("--rounds", default=1, show_default=True, help="Measurements of each.")
 @click.option("--arrivals", default=0.0, show_default=True, help="Pods a second; 0: a backlog, there from the start.")
+@click.option("--server-pid", "pids", type=int, multiple=True, help="Process of the API server or etcd; repeatable.")
 @click.option("--timeout", default=300.0, show_default=True, help="Seconds to wait for the last binding.")
 @click.pass_obj
 def run_live(
-    scene: Scene, kubeconfig: Path | None, stock: Path | None, rounds: int, arrivals: float, timeout: float
+    scene: Scene,
+    kubeconfig: Path | None,
+    stock: Path | None,
+    rounds: int,
+    arrivals: float,
+    pids: tuple[int, ...],
+    timeout: float,
 ) -> None:
     """A backlog, or arrivals, through an API server."""
     if stock is not None and kubeconfig is None:
@@ -93,7 +100,15 @@ def run_live(
         if stock is not None and kubeconfig is not None:
             columns.append(stock_column(stock, kubeconfig, Path(folder)))
         with client:
-            found = live(client, scene, columns, rounds=rounds, arrivals_per_second=arrivals, timeout_seconds=timeout)
+            found = live(
+                client,
+                scene,
+                columns,
+                rounds=rounds,
+                arrivals_per_second=arrivals,
+                timeout_seconds=timeout,
+                server_pids=pids,
+            )
     print(json.dumps(found, indent=2))
 
 

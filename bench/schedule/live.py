@@ -79,7 +79,11 @@ class Measurement:
     create_to_bound_p50_ms: float
     create_to_bound_p99_ms: float
     cpu_ms_per_pod: float
-    """CPU time of the scheduler's process, its start included."""
+    """CPU time of the scheduler's process from its first binding on."""
+    server_cpu_ms_per_pod: float
+    """CPU time of the API server's processes meanwhile; 0 where they are not named."""
+    start_cpu_seconds: float
+    """CPU time of the scheduler's process up to its first binding."""
 
 
 @contextmanager
@@ -115,10 +119,10 @@ def stock_column(binary: Path, kubeconfig: Path, folder: Path) -> Column:
     return Column(STOCK, [str(binary), f"--config={file}", "--secure-port=0"])
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100.0
+def cpu_seconds(*pids: int) -> float:
+    """CPU time of processes so far."""
+    texts = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(fields[11]) + int(fields[12]) for fields in texts) / 100.0
 
 
 @contextmanager
@@ -175,9 +179,10 @@ def create(client: Client, kind: Resource[Any], document: dict[str, Any]) -> Non
 class Cluster:
     """An API server with the scene's nodes, reports and profiles."""
 
-    def __init__(self, client: Client, scene: Scene, timeout_seconds: float) -> None:
+    def __init__(self, client: Client, scene: Scene, timeout_seconds: float, server_pids: Sequence[int]) -> None:
         self._client = client
         self._scene = scene
+        self._server_pids = server_pids
         self._timeout = timeout_seconds
         self._pool = ThreadPoolExecutor(16)
         self._bindings = Bindings()
@@ -209,19 +214,23 @@ class Cluster:
         if not arrivals_per_second:
             self._arrive(pods, created, 0.0)
             created_seconds = time.perf_counter() - began
+        times = self._bindings.times
         with running(column) as cpu:
             if arrivals_per_second:
                 self._warm(column, name)
+                start, served, before = cpu(), cpu_seconds(*self._server_pids), 0
                 began = time.perf_counter()
                 self._arrive(pods, created, arrivals_per_second)
                 created_seconds = time.perf_counter() - began
-            times = self._bindings.times
-            if not self._bindings.wait(lambda: keys <= times.keys(), self._timeout):
+            else:
+                self._bindings.wait(lambda: not keys.isdisjoint(times), self._timeout)
+                start, served, before = cpu(), cpu_seconds(*self._server_pids), len(keys & times.keys())
+            if not self._bindings.wait(lambda: len(times) >= len(keys) and keys <= times.keys(), self._timeout):
                 cpu()
                 raise click.ClickException(
                     f"{column.name}: {len(keys & times.keys())} of {len(keys)} pods bound in {self._timeout} s"
                 )
-            used = cpu()
+            used, served = cpu() - start, cpu_seconds(*self._server_pids) - served
         bound = {key: times[key] for key in keys}
         waits = [(bound[key] - created[key]) * 1000 for key in keys]
         p50, p99 = np.percentile(waits, [50, 99])
@@ -234,7 +243,9 @@ class Cluster:
             len(keys) / created_seconds,
             float(p50),
             float(p99),
-            used * 1000 / len(keys),
+            used * 1000 / (len(keys) - before),
+            served * 1000 / (len(keys) - before),
+            start,
         )
 
     def _create(self, kind: Resource[Any], documents: Iterable[dict[str, Any]]) -> None:
@@ -292,10 +303,11 @@ def live(
     rounds: int,
     arrivals_per_second: float,
     timeout_seconds: float,
+    server_pids: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Measure the columns in turn; every measurement, and the medians of each column."""
+    """Measure the columns in turn, beside them the processes of the API server; all measurements, and medians."""
     found: list[Measurement] = []
-    with Cluster(client, scene, timeout_seconds) as cluster:
+    with Cluster(client, scene, timeout_seconds, server_pids) as cluster:
         for number in range(rounds):
             # Each column is first in every other round.
             for column in columns if number % 2 == 0 else columns[::-1]:
