@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import cast
 
@@ -18,9 +19,11 @@ from cluster.resources import RESOURCE_CLAIMS, custom
 from cluster.twin import Twin
 from cluster.twin.faults import Fault, FaultType
 from scheduler.engine import Engine
+from scheduler.extender import BindingArgs
 from scheduler.framework import Action
 from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.outcome import AttemptOutcome, Result
+from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dynamicresources import CLAIMS, DynamicResources
@@ -336,3 +339,28 @@ def test_a_victim_that_is_on_no_node_has_no_event_of_preemption(twin: Twin) -> N
     info, victim = (made.classes.info(pod(name)) for name in ("p", "held"))
     loop._record(AttemptOutcome(Result.UNSCHEDULABLE, info, victims=(victim,)))
     assert [event.reason for event in recorded.events] == ["FailedScheduling"]
+
+
+def test_a_bind_of_another_scheduler_that_is_not_waited_for_any_more_holds_nothing(twin: Twin) -> None:
+    """A member of a gang waits for the others at bind; its request times out, and later both are bound together."""
+    keys = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
+    members = [
+        pod(name, {"cpu": "1"}, uid="", schedulerName="default-scheduler", annotations=keys) for name in ("a", "b")
+    ]
+    twin.load(NODES, [document(node("n0"))])
+    twin.load(PODS, [document(each) for each in members])
+    asked = [
+        BindingArgs(name=key.name, namespace=key.namespace, uid=item["metadata"]["uid"], node="n0")
+        for key, item in twin.objects(PODS).items()
+        if key.name in ("a", "b")
+    ]
+    settings = SchedulerSettings(extender_scheduler_names=("default-scheduler",))
+    with running_loop(twin, Engine(settings, kinds={**KINDS, "coscheduling": Coscheduling})) as loop:
+        with pytest.raises(TimeoutError):
+            loop.bind_for_extender(asked[0], 0.2)
+        wait_for(lambda: not loop.call(lambda: [*loop.engine.waiting(), *loop.engine.snapshot.pods]))
+        assert not any(nodes_of(twin).values())
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda each: loop.bind_for_extender(each, 30.0).result, asked))
+    assert found == [Result.SCHEDULED] * 2
+    assert nodes_of(twin) == {"a": "n0", "b": "n0"}
