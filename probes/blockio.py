@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from api.plugin import Unsupported
+from probes.bpf_object import BpfObject, LoadedBpf
 from probes.io_under_way import Row, UnderWay
-from probes.libbpf import BpfObject, LoadedBpf
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
 

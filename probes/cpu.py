@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from api.metrics import WAIT_CAUSES
-from probes.libbpf import LoadedBpf, possible_cpus
+from probes.bpf_object import LoadedBpf
+from probes.libbpf import possible_cpus
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
 from probes.shared_maps import share

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CGROUP, Reading, Table
-from probes.libbpf import BpfObject
+from probes.bpf_object import BpfObject
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
 from probes.shared_maps import share
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, HOST, OTHER_ID, Reading, Table
 from api.histogram import SLOTS
 from api.metrics import MEMORY_CAUSES
-from probes.libbpf import LoadedBpf
+from probes.bpf_object import LoadedBpf
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
 from probes.shared_maps import share

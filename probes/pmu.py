@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from api.cpuset import parse_cpuset
 from api.frame import CGROUP, Reading, Table
 from api.plugin import Unsupported
-from probes.libbpf import BpfError, BpfObject, possible_cpus
+from probes.bpf_object import BpfObject
+from probes.libbpf import BpfError, possible_cpus
 from probes.perf_event import perf_event_open
 from probes.pmu_events import QUANTITIES, STAND_IN, EventSet, PerfEvent, detect, directed, hybrid_pmu_types
 from probes.pmu_scaling import Estimates, EventTimes, ScaledCounts

@@ -74,9 +74,10 @@ from api.frame import Reading
 from api.metrics import Metric
 from api.plugin import Unsupported
 from api.settings import SettingsError
+from probes.bpf_object import BpfObject, LoadedBpf
 from probes.btf import Btf
 from probes.build import object_path
-from probes.libbpf import BpfError, BpfObject, LoadedBpf, ProgramStats, possible_cpus
+from probes.libbpf import BpfError, ProgramStats, possible_cpus
 from probes.shared_maps import shards_of_machine
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")

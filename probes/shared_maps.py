@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.cpuset import parse_cpuset
-from probes.libbpf import BpfObject, Map
+from probes.bpf_map import Map
+from probes.bpf_object import BpfObject
 
 PER_CPU_AT_MOST = 16
 """Possible CPUs up to which maps are per CPU."""

@@ -26,7 +26,8 @@ from api.cpuset import parse_cpuset
 from api.frame import CGROUP, Reading, Table
 from api.plugin import Unsupported
 from api.settings import SettingsError
-from probes.libbpf import BpfError, BpfObject, possible_cpus
+from probes.bpf_object import BpfObject
+from probes.libbpf import BpfError, possible_cpus
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object
 from probes.shared_maps import share

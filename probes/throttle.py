@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from api.plugin import Unsupported
-from probes.libbpf import BpfObject, possible_cpus
+from probes.bpf_object import BpfObject
+from probes.libbpf import possible_cpus
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
 from probes.shared_maps import share
 

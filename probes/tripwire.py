@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probes.libbpf import BpfObject, RingBuffer
+from probes.bpf_object import BpfObject
+from probes.libbpf import RingBuffer
 
 U64 = np.dtype(np.uint64)
 WATCHED_RECORD = np.dtype(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
-from probes.libbpf import BpfObject
+from probes.bpf_object import BpfObject
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
 from probes.shared_maps import share
 

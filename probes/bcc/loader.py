@@ -15,8 +15,9 @@ import numpy as np
 
 from api.plugin import Unsupported
 from probes.bcc.compiler import PACKAGES
+from probes.bpf_map import Map
 from probes.build import PLAIN_C
-from probes.libbpf import BpfError, Map, ProgramStats, open_raw_tracepoint, program_stats, version
+from probes.libbpf import BpfError, ProgramStats, open_raw_tracepoint, program_stats, version
 
 SOURCES = Path(__file__).resolve().parent
 TIMEOUT_SECONDS = 300.0

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from probes.bpf_object import BpfObject
 from probes.build import object_path
 from probes.cpu import PAIR_RECORD, U64
-from probes.libbpf import BpfObject, possible_cpus
+from probes.libbpf import possible_cpus
 
 pytestmark = pytest.mark.kernel
 

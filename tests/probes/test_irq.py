@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.frame import CGROUP
+from probes.bpf_object import BpfObject
 from probes.irq import CGROUP_RECORD, VECTOR_RECORD, VECTORS, Irq
-from probes.libbpf import BpfObject, possible_cpus
+from probes.libbpf import possible_cpus
 
 
 class FakeMap:

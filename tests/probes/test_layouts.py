@@ -7,9 +7,9 @@ import pytest
 
 import probes
 from api.plugin import discover
+from probes.bpf_object import BpfObject
 from probes.btf import Btf, BtfError
 from probes.build import object_path
-from probes.libbpf import BpfObject
 from probes.probe import Probe
 
 PROBES = {name: kind for name, kind in discover(probes, Probe).items() if object_path(name).exists()}  # type: ignore[type-abstract]

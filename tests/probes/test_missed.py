@@ -6,8 +6,9 @@ import pytest
 
 from api.frame import Reading
 from koordlet.agent.probe_set import ProbeSet
+from probes.bpf_object import LoadedBpf
 from probes.btf import Btf
-from probes.libbpf import LoadedBpf, ProgramStats
+from probes.libbpf import ProgramStats
 from probes.probe import BpfProbe, Kernel, again, in_turn
 
 

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from api.plugin import Unsupported
-from probes.libbpf import BpfObject
+from probes.bpf_object import BpfObject
 from probes.probe import Kernel, ProbeLimits
 from probes.throttle import Throttle
 

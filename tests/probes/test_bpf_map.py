@@ -6,8 +6,8 @@ import errno
 import numpy as np
 import pytest
 
-from probes import libbpf
-from probes.libbpf import Map
+from probes import bpf_map
+from probes.bpf_map import Map
 
 
 class Small:
@@ -29,7 +29,7 @@ class Small:
 
 def test_a_full_map_is_asked_once_more_and_the_rest_counts_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Small()
-    monkeypatch.setattr(libbpf, "library", lambda: small)
+    monkeypatch.setattr(bpf_map, "library", lambda: small)
     made = Map.__new__(Map)
     made.fd, made.key_dtype, made._stride, made._width = 3, np.dtype(np.uint64), 8, 1
     assert made.reserve(np.arange(8, dtype=np.uint64)) == 0
