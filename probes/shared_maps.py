@@ -7,7 +7,7 @@ common, so that a sum is written by few CPUs; maps of pairs have one entry. `COU
 the other half.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,13 @@ def shards_of_machine() -> tuple[int, ...]:
     return shards_of(possible, caches)
 
 
+def online_shards(shards: Sequence[int], online: Collection[int] | None = None) -> tuple[int, ...]:
+    """Return the shards of CPUs that are online, by default on this machine; all where none of them is known."""
+    if online is None:
+        online = parse_cpuset(Path("/sys/devices/system/cpu/online").read_text())
+    return tuple(sorted({shards[cpu] for cpu in online if cpu < len(shards)} or set(shards)))
+
+
 def share(bpf: BpfObject, shards: Sequence[int], *, by_cgroup: Mapping[str, int] | None = None, **entries: int) -> None:
     """Make maps shared, before load: those by cgroup with so many cgroups, others with so many entries.
 
@@ -66,23 +73,26 @@ def share(bpf: BpfObject, shards: Sequence[int], *, by_cgroup: Mapping[str, int]
         bpf.resize(name, count)
     if not shards:
         return
-    width = max(shards) + 1
+    width, live = max(shards) + 1, online_shards(shards)
     table = bytes(shards).ljust(MAX_CPUS, b"\0")
     bpf.set_rodata({"shards": width, "shard_of_cpu": int.from_bytes(table, "little")})
     for name, count in by_cgroup.items():
         bpf.resize(name, count * width)
     for name in entries | by_cgroup:
         bpf.retype(name, _BPF_MAP_TYPE_HASH, _BPF_F_NO_PREALLOC)
-        bpf.map_kinds[name] = partial(SharedMap, shards=width if name in by_cgroup else 0)
+        bpf.map_kinds[name] = partial(SharedMap, shards=width if name in by_cgroup else 0, live=live)
 
 
 class SharedMap(Map):
     """A shared map that reads as a per-CPU map does: values have shape (n, shards)."""
 
-    def __init__(self, fd: int, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any], shards: int) -> None:
-        """`shards` is 0 for a map whose entries all CPUs share."""
+    def __init__(
+        self, fd: int, key_dtype: np.dtype[Any], value_dtype: np.dtype[Any], shards: int, live: Sequence[int]
+    ) -> None:
+        """`shards` is 0 for a map whose entries all CPUs share; `live` are the shards that have CPUs online."""
         super().__init__(fd, key_dtype, value_dtype)
         self._shards = shards
+        self._live = tuple(live)
 
     def read(self, *, drain: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
         keys, values = super().read(drain=drain)
@@ -91,17 +101,21 @@ class SharedMap(Map):
         return gathered(keys, values, self._shards)
 
     def reserve(self, keys: NDArray[Any]) -> int:
-        """Make an entry in each shard for each key; return how many keys lack one, at least."""
-        refused = super().reserve(self._all_keys(keys))
-        return -(-refused // self._shards) if self._shards else refused
+        """Make an entry for each key in each shard that runs anything; return how many keys lack one, at least.
+
+        Each entry is copied in every read, so a shard whose CPUs are all offline gets its entries from the programs,
+        once a CPU of it comes online.
+        """
+        refused = super().reserve(self._in_shards(keys, self._live))
+        return -(-refused // len(self._live)) if self._shards else refused
 
     def delete(self, keys: NDArray[Any]) -> int:
-        return super().delete(self._all_keys(keys))
+        return super().delete(self._in_shards(keys, range(self._shards)))
 
-    def _all_keys(self, keys: NDArray[Any]) -> NDArray[Any]:
+    def _in_shards(self, keys: NDArray[Any], shards: Sequence[int]) -> NDArray[Any]:
         if not self._shards:
             return keys
-        upper = np.arange(self._shards, dtype=np.uint64) << _SHARD_SHIFT
+        upper = np.array(shards, dtype=np.uint64) << _SHARD_SHIFT
         return np.unique(np.asarray(keys, dtype=np.uint64)[:, None] | upper)
 
 

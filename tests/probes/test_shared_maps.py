@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from probes.shared_maps import MAX_CPUS, MAX_SHARDS, PER_CPU_AT_MOST, gathered, shards_of
+from probes.shared_maps import MAX_CPUS, MAX_SHARDS, PER_CPU_AT_MOST, gathered, online_shards, shards_of
 
 KERNEL = (1 << 64) - 1
 
@@ -46,3 +46,10 @@ def test_entries_of_a_cgroup_come_together() -> None:
 def test_nothing_is_gathered_from_an_empty_map() -> None:
     ids, spread = gathered(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64), 2)
     assert (len(ids), spread.shape) == (0, (0, 2))
+
+
+def test_only_shards_that_run_anything_keep_room() -> None:
+    shards = shards_of(255, {})
+    assert online_shards(shards, {0, 1}) == (0,)
+    assert online_shards(shards, {1, 17, 254}) == (0, 1, 15)
+    assert online_shards(shards, {4000}) == tuple(range(16)), "which is better than none"
