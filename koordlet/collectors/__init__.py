@@ -7,7 +7,7 @@ collector of another distribution is found by its entry point in the group `koor
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -79,8 +79,8 @@ class PerCgroupFile:
         self._values: NDArray[np.float64] = np.empty((0, len(self._columns)))
         self._read_ns: NDArray[np.float64] = np.empty(0)
 
-    def collect(self, cgroups: Sequence[CgroupInfo], now_ns: int = 0) -> None:
-        """Read and parse the files of these cgroups at this time."""
+    def collect(self, cgroups: Iterable[CgroupInfo], now_ns: int = 0) -> None:
+        """Read and parse the files of these cgroups at this time; each is read before the next is asked for."""
         read, parse = self._files.read, self._parse
         for info in cgroups:
             content = read(info.path)
@@ -117,6 +117,10 @@ class PerCgroupFile:
     def times(self) -> NDArray[np.float64]:
         """When every row was read; a view that the next collection writes to."""
         return self._read_ns[: len(self._row_of)]
+
+    def hold(self, now_ns: int) -> None:
+        """Take every row as read at this time: what was not read is known not to have changed."""
+        self._read_ns[: len(self._row_of)] = now_ns
 
     def has(self, identity: int) -> bool:
         """Return whether the cgroup's file was read before."""
@@ -159,13 +163,17 @@ class FileCollector(Collector):
         """Cgroups whose `file` is read in this tick."""
         return work.cgroups if self.source in work.each_tick else work.due
 
+    def read(self, work: Round, file: PerCgroupFile) -> None:
+        """Read one kind of file in this tick."""
+        file.collect(self.due(work, file), work.now_ns)
+
     def collect(self, work: Round) -> Reading:
         columns: dict[str, Column] = {}
         lost: dict[str, int] = {}
         ids = np.array([info.id for info in work.cgroups], dtype=np.uint64)
         read_ns: dict[str, Column] = {}
         for number, file in enumerate(self._per_cgroup):
-            file.collect(self.due(work, file), work.now_ns)
+            self.read(work, file)
             rows, times = file.table(), file.times()
             aligned = align(ids, Table(rows.keys, {**rows.columns, "": times}))
             read_ns |= dict.fromkeys(rows.columns, aligned.pop(""))
