@@ -42,6 +42,8 @@ _LOSSES = {
     ("memory", "bandwidth"): "sharing memory bandwidth",
     ("service", "turnaround"): "answering late",
     ("pressure", "stall"): "stalled",
+    ("pressure", "io"): "waiting for IO that is no disk's of this node (network or user file system, suspended device)",
+    ("pressure", "memory"): "waiting for pages read back into memory, or held back for its memory usage",
 }
 """Words for a loss by resource and cause; any other reads "to <resource> <cause>"."""
 
