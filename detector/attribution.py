@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from api.cgroup_path import is_below, is_within
 from api.verdicts import ANCESTOR, GONE, OTHER, Culprit, How
-from detector.arrays import Floats
+from detector.arrays import Floats, Ids
 from detector.correlation import MIN_SHARE, History, correlate
+from detector.roll_up import LEAST_MEMBERS, LEAST_SHARE, SMALL_SHARE, Tree, roll_up
 from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View
 
@@ -91,13 +92,39 @@ class Attributor:
         places = np.arange(len(victims)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + starts[victims]
         shares = ratio(blame.amounts[places], whole[victims])
         names = self._view.names
-        unknown = [culprit not in names for culprit in blame.culprits[places].tolist()]
-        listed = np.flatnonzero((shares >= MIN_SHARE) | np.array(unknown, dtype=np.bool_))
-        order = listed[np.lexsort((blame.culprits[places[listed]], -shares[listed], victims[listed]))]
+        culprits = blame.culprits[places]
+        unknown = np.array([culprit not in names for culprit in culprits.tolist()], dtype=np.bool_)
+        rolled, shares = self._rolled_up(rows, victims, culprits, np.where(unknown, 1.0, shares), shares)
+        listed = np.flatnonzero((shares >= MIN_SHARE) | unknown)
+        order = listed[np.lexsort((culprits[listed], -shares[listed], victims[listed]))]
         bounds = np.searchsorted(victims[order], np.arange(len(rows) + 1)).tolist()
-        paths = [names.get(culprit, GONE) for culprit in blame.culprits[places[order]].tolist()]
+        paths = [names.get(culprit, GONE) for culprit in culprits[order].tolist()]
         named = list(zip(paths, shares[order].tolist(), strict=True))
-        return [_merged(named[first:last]) for first, last in pairwise(bounds)]
+        rest = np.bincount(victims, np.where((shares >= MIN_SHARE) | unknown, 0.0, shares), minlength=len(rows))
+        return [
+            _merged(named[first:last], [*above, (OTHER, others)] if others >= SMALL_SHARE else above)
+            for (first, last), above, others in zip(pairwise(bounds), rolled, rest.tolist(), strict=True)
+        ]
+
+    def _rolled_up(
+        self, rows: NDArray[np.intp], victims: NDArray[np.intp], culprits: Ids, sizes: Floats, shares: Floats
+    ) -> tuple[list[Shares], Floats]:
+        """The cgroups that many small culprits of a victim have in common, and the shares without those of theirs."""
+        small = np.flatnonzero(sizes < SMALL_SHARE)
+        found: list[Shares] = [[] for _ in rows]
+        counts = np.bincount(victims[small], minlength=len(rows))
+        sums = np.bincount(victims[small], shares[small], minlength=len(rows))
+        many = np.flatnonzero((counts >= LEAST_MEMBERS) & (sums >= LEAST_SHARE)).tolist()
+        if not many:
+            return found, shares
+        known, members = np.unique(culprits[small], return_inverse=True)
+        tree, left = Tree([self._view.names[each] for each in known.tolist()]), shares.copy()
+        bounds = np.searchsorted(victims[small], np.arange(len(rows) + 1))
+        for number in many:
+            of_victim = slice(bounds[number], bounds[number + 1])
+            path, own = self._view.cgroups[rows[number]].path, small[of_victim]
+            found[number], left[own] = roll_up(path, tree, members[of_victim], shares[own])
+        return found, left
 
     def _correlated(self, name: str, rows: NDArray[np.intp]) -> list[Shares]:
         view, source = self._view, self._symptoms[name].blame
@@ -193,14 +220,16 @@ class _Explained:
         return Attribution(_ranked(culprits), self.confidence, self.parts)
 
 
-def _merged(shares: Shares) -> Shares:
-    """All of no name become one, for many short lives make a big culprit."""
+def _merged(shares: Shares, above: Shares) -> Shares:
+    """Both, each name once, the biggest first; all of no name become one, for many short lives make a big culprit."""
     gone = [share for path, share in shares if path == GONE]
-    if not gone:
+    if not gone and not above:
         return shares
-    rest = [(path, share) for path, share in shares if path != GONE]
-    whole = [(GONE, sum(gone))] if sum(gone) >= MIN_SHARE else []
-    return sorted([*rest, *whole], key=lambda one: (-one[1], one[0]))
+    sums: dict[str, float] = {}
+    for path, share in (*shares, *above):
+        sums[path] = sums.get(path, 0.0) + share
+    whole = [(path, share) for path, share in sums.items() if share >= MIN_SHARE or path != GONE]
+    return sorted(whole, key=lambda one: (-one[1], one[0]))
 
 
 def _combine(direct: Shares, suspected: Shares, *, measured: bool) -> Attribution:
