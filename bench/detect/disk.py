@@ -1,4 +1,4 @@
-"""A slow disk with a file system that loads may fill."""
+"""A slow disk with a file system that loads may fill, and a file that no disk is below, as on a network file system."""
 
 import os
 import signal
@@ -25,14 +25,15 @@ class Disk:
     server: int
     """Process that serves it; stopped, the disk hangs."""
 
-    @contextmanager
-    def hung(self) -> Iterator[None]:
-        """Answer nothing within it."""
-        os.kill(self.server, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(self.server, signal.SIGCONT)
+
+@contextmanager
+def hung(server: int) -> Iterator[None]:
+    """Let the process that serves a disk or a file answer nothing within it."""
+    os.kill(server, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server, signal.SIGCONT)
 
 
 @contextmanager
@@ -55,12 +56,16 @@ def mounted_disk(folder: Path, cpu: str, spread: float | None = None) -> Iterato
 @contextmanager
 def bare_disk(folder: Path, cpu: str, spread: float | None = None) -> Iterator[tuple[Path, int]]:
     """Make one without a file system; yields the device and the process that serves it. Raises OSError likewise."""
-    with _backing(folder, cpu, spread) as (backing, server), _loop_device(backing) as device:
+    with served_file(folder, cpu, spread) as (backing, server), _loop_device(backing) as device:
         yield device, server
 
 
 @contextmanager
-def _backing(folder: Path, cpu: str, spread: float | None) -> Iterator[tuple[Path, int]]:
+def served_file(folder: Path, cpu: str, spread: float | None = None) -> Iterator[tuple[Path, int]]:
+    """Make a file of `DISK_BYTES` in a file system in user space; yields it and the process that serves it.
+
+    Raises OSError where the host has no FUSE.
+    """
     where = folder / "backing"
     where.mkdir()
     served = [sys.executable, "-m", slow_disk.__name__, str(where), str(DISK_BYTES)]

@@ -87,9 +87,27 @@ def lossy_clients(port: int, connections: int, ratio: float) -> list[str]:
     return [sys.executable, str(_HERE / "lossy_clients.py"), str(port), str(connections), str(ratio)]
 
 
-def tailed_service(rate: float, sigma: float, median_seconds: float) -> list[str]:
-    """A service with lognormal times of answer, and its clients."""
-    return [sys.executable, str(_HERE / "tailed_service.py"), str(rate), str(sigma), str(median_seconds)]
+def short_job() -> list[str]:
+    """Compute for some hundredths of a second, and end."""
+    return ["/bin/sh", "-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"]
+
+
+def tailed_service(
+    rate: float, sigma: float, median_seconds: float, *, connections: int = 8, later: float = 1.0, after: float = 0.0
+) -> list[str]:
+    """A service with lognormal times of answer, and its clients; so many times later after so many seconds."""
+    numbers = (rate, sigma, median_seconds, connections, later, after)
+    return [sys.executable, str(_HERE / "tailed_service.py"), *map(str, numbers)]
+
+
+def every(seconds: float, argv: list[str]) -> list[str]:
+    """Run a command again and again with pauses, as cron does."""
+    return ["/bin/sh", "-c", 'while :; do sleep "$0"; "$@"; done', str(seconds), *argv]
+
+
+def paced_requests(port: int, rate: int) -> list[str]:
+    """One client that asks so often a second."""
+    return [sys.executable, str(_HERE / "paced_requests.py"), str(port), str(rate)]
 
 
 def wrk(port: int, connections: int) -> list[str]:

@@ -25,6 +25,8 @@ STALLED_CPU, STALLED_MEMORY, STALLED_IO = "stalled_cpu", "stalled_memory", "stal
 """PSI `some` seconds."""
 QUEUED_BYTES = "queued_bytes"
 """Backlog of a send queue; a gauge."""
+REFAULTS = "refaults"
+"""Pages read again soon after they were evicted."""
 GAUGES = frozenset({MEMORY_BYTES, QUEUED_BYTES})
 
 
@@ -82,6 +84,11 @@ def measure(cgroup: TestCgroup) -> dict[str, float]:
         for resource, name in (("cpu", STALLED_CPU), ("memory", STALLED_MEMORY), ("io", STALLED_IO)):
             found[name] = _stalled_seconds(cgroup.unified_dir / f"{resource}.pressure")
     return found
+
+
+def refaults(memory_stat: Path) -> float:
+    """Refaults of one cgroup so far, by the memory controller."""
+    return sum(value for key, value in _pairs(memory_stat).items() if key.startswith("workingset_refault"))
 
 
 def _text(path: Path) -> str:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from api.verdicts import Verdict
-from bench.detect.disk import Disk, mounted_disk
+from bench.detect.disk import Disk, mounted_disk, served_file
 from bench.detect.measures import USAGE, Meter, Sample, measure
 from bench.detect.namespaces import Namespaces
 from bench.detect.pod_network import PodNetwork
@@ -55,6 +55,7 @@ class Stage:
         self.meter = Meter()
         self._subject = subject
         self._cgroups: dict[str, TestCgroup] = {}
+        self._many: dict[str, list[TestCgroup]] = {}
         self._stack = ExitStack()
         self._top = self._stack.enter_context(CgroupTree.detect().make_cgroup(name))
 
@@ -117,10 +118,10 @@ class Stage:
         return self.cgroup(role).spawn([*within, *argv], cpus=cpu, stderr=subprocess.DEVNULL)
 
     def stop(self, role: str) -> None:
-        """End all that runs as a role; its cgroup stays."""
-        cgroup = self.cgroup(role)
+        """End all that runs as a role, and as one of its many; its cgroup stays."""
+        cgroups = [self.cgroup(role), *self._many.get(role, ())]
         deadline = time.monotonic() + 5
-        while (pids := cgroup.pids()) and time.monotonic() < deadline:
+        while (pids := [pid for cgroup in cgroups for pid in cgroup.pids()]) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -166,6 +167,25 @@ class Stage:
     def disk(self, spread: float | None = None) -> Disk:
         """A slow disk with a file system, of many arms with a `spread`. Raises OSError where there can be none."""
         return self._stack.enter_context(mounted_disk(self.folder(), self.far, spread))
+
+    def served_file(self) -> tuple[Path, int]:
+        """A big file of a slow file system in user space, and the process that serves it."""
+        return self._stack.enter_context(served_file(self.folder(), self.far))
+
+    def start_many(self, role: str, count: int, argv: Sequence[str], cpu: str) -> None:
+        """Start so many processes, each in a cgroup of its own below the role, `job-0` and so on; they are not sampled.
+
+        Cgroups that are there already take them at once.
+        """
+        for job in self.make_many(role, count):
+            job.spawn(argv, cpus=cpu, stderr=subprocess.DEVNULL)
+
+    def make_many(self, role: str, count: int) -> list[TestCgroup]:
+        """The cgroups of `start_many`, made at the first call."""
+        parent = self.cgroup(role)
+        made = self._many.setdefault(role, [])
+        made += [parent.make_cgroup(f"job-{number}") for number in range(len(made), count)]
+        return made[:count]
 
     def namespaces(self) -> Namespaces:
         """Two network namespaces and the wire between them."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from detector.evaluation.intervals import share_interval
 from detector.evaluation.scoring import NOTHING, Score
 
 _CORNER = "labelled \\ reported"
@@ -40,11 +41,13 @@ def as_json(score: Score) -> dict[str, Any]:
 
 def as_text(score: Score) -> str:
     """The figures, what was missed, and the confusion table."""
-    reported, detected = score.right_episodes + score.wrong_episodes, sum(each.detected for each in score.outcomes)
+    right, reported = score.right_episodes, score.right_episodes + score.wrong_episodes
+    detected, labels = sum(each.detected for each in score.outcomes), len(score.outcomes)
+    judged = [each.culprit_right for each in score.outcomes if each.culprit_right is not None]
     figures = (
-        ("precision", _percent(score.precision), f"{score.right_episodes} of {reported} verdicts answer a label"),
-        ("recall", _percent(score.recall), f"{detected} of {len(score.outcomes)} labels were detected"),
-        ("culprit top-1", _percent(score.culprit_top1), "of the detected labels that name a culprit"),
+        ("precision", _percent(score.precision), _of(right, reported, "verdicts answer a label")),
+        ("recall", _percent(score.recall), _of(detected, labels, "labels were detected")),
+        ("culprit top-1", _percent(score.culprit_top1), _of(sum(judged), len(judged), "culprits were named first")),
         ("time to detect", _seconds(score.median_seconds_to_detect), _worst(score)),
     )
     lines = [score.scenario, *(f"  {name:<15}{value:>8}  {words}" for name, value, words in figures)]
@@ -78,6 +81,12 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 def _worst(score: Score) -> str:
     return f"median; worst {_seconds(score.worst_seconds_to_detect)}"
+
+
+def _of(count: int, whole: int, words: str) -> str:
+    """Counts in words, with the interval in which the share lies by 95 %."""
+    low, high = share_interval(count, whole)
+    return f"{count} of {whole} {words}" + (f" ({low:.1%} to {high:.1%})" if whole else "")
 
 
 def _percent(share: float | None) -> str:

@@ -7,6 +7,7 @@ from bench.detect.services import PACED, free_port, is_listening, start_nginx, s
 from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
 
 QUIET_SECONDS = 60.0
+_REPLICAS = 60
 
 
 def _surge(stage: Stage) -> None:
@@ -107,6 +108,14 @@ def _heavy_tails(stage: Stage) -> None:
     stage.wait(2 * QUIET_SECONDS)
 
 
+def _replicas(stage: Stage) -> None:
+    argv = loads.tailed_service(4, 0.3, 0.002, connections=1, later=3.0, after=_REPLICAS * 0.1 + 6.0)
+    for number in range(_REPLICAS):
+        stage.start(f"replica-{number}", argv, stage.far)
+        stage.wait(0.1)
+    stage.wait(QUIET_SECONDS / 2)
+
+
 def _quiet(stage: Stage) -> None:
     stage.start("victim", PACED, stage.near)
     stage.start("other", loads.sysbench(rate=100, primes=20_000), stage.far)
@@ -152,6 +161,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         "services at 5, 20 and 100 requests a second, the slowest percent thirty times slower than the median",
         _heavy_tails,
         proofs=(Proof("victim", WAIT, at_most=0.1),),
+    ),
+    Scenario(
+        "replicas",
+        "60 replicas of one service, all of which take three times as long by themselves soon after they started",
+        _replicas,
+        mutual("replica-*"),
     ),
     Scenario(
         "quiet",

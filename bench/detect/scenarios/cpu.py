@@ -7,6 +7,8 @@ from bench.detect.services import PACED, start_nginx, start_redis
 from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
 
 _PULSES, _ON_SECONDS, _OFF_SECONDS = 3, 2.0, 5.0
+_CREEP_PERCENT, _CREEP_SECONDS = (15, 25, 40, 60, 80), 3.0
+_JOBS = 400
 
 
 def _hog(stage: Stage) -> None:
@@ -117,6 +119,38 @@ def _jobs(stage: Stage) -> None:
     stage.wait(RECOVER_SECONDS)
 
 
+def _cold(stage: Stage) -> None:
+    stage.start("hog", loads.stress("--cpu", "1"), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        stage.start("victim", PACED, stage.near)
+        stage.wait(HARM_SECONDS)
+        stage.stop("hog")
+    stage.wait(RECOVER_SECONDS)
+
+
+def _creep(stage: Stage) -> None:
+    stage.start("victim", PACED, stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        for percent in _CREEP_PERCENT:
+            stage.start("creep", loads.stress("--cpu", "1", "--cpu-load", str(percent)), stage.near)
+            stage.wait(_CREEP_SECONDS)
+            stage.stop("creep")
+    stage.wait(RECOVER_SECONDS)
+
+
+def _many_jobs(stage: Stage) -> None:
+    stage.start("victim", PACED, stage.near)
+    stage.make_many("jobs", _JOBS)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        stage.start_many("jobs", _JOBS, loads.short_job(), stage.near)
+        stage.wait(HARM_SECONDS)
+        stage.stop("jobs")
+    stage.wait(RECOVER_SECONDS)
+
+
 def _contended(victim: str, culprit: str, *, at_least: float = 0.1) -> tuple[tuple[Claim, ...], tuple[Proof, ...]]:
     return (Claim(victim, "cpu", "contention", culprit), *mutual(culprit)), (Proof(victim, WAIT, at_least),)
 
@@ -157,6 +191,25 @@ SCENARIOS: tuple[Scenario, ...] = (
         "short jobs one after the other, each in a cgroup of its own",
         _jobs,
         (Claim("victim", "cpu", "contention", "job-*"), *mutual("job-*")),
+        (Proof("victim", WAIT, 0.1),),
+    ),
+    Scenario(
+        "cold-start",
+        "a service starts on a CPU that a busy loop has already",
+        _cold,
+        *_contended("victim", "hog"),
+    ),
+    Scenario(
+        "creep",
+        "a neighbour on the service's CPU wants more of it every three seconds",
+        _creep,
+        *_contended("victim", "creep", at_least=0.05),
+    ),
+    Scenario(
+        "hundreds-of-jobs",
+        "400 short jobs at once, each in a cgroup of its own below one",
+        _many_jobs,
+        (Claim("victim", "cpu", "contention", "jobs"), *mutual("jobs", "jobs/job-*")),
         (Proof("victim", WAIT, 0.1),),
     ),
 )

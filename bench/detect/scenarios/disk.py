@@ -6,6 +6,7 @@ not know its owner. So floods of buffered writes are left out, and a file system
 
 from bench.detect import loads
 from bench.detect.claims import Claim, Proof, Scenario
+from bench.detect.disk import hung
 from bench.detect.measures import STALLED_IO
 from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
 
@@ -67,7 +68,17 @@ def _hung(stage: Stage) -> None:
     loads.lay_out(disk.mount / "victim", 32)
     stage.start("victim", loads.fio("victim", disk.mount / "victim", *_PACED_READS), stage.near)
     stage.wait(SETTLE_SECONDS)
-    with stage.harm(), disk.hung():
+    with stage.harm(), hung(disk.server):
+        stage.wait(HARM_SECONDS)
+    stage.wait(RECOVER_SECONDS)
+
+
+def _hung_files(stage: Stage) -> None:
+    file, server = stage.served_file()
+    cached = ("--rw=randread", "--bs=4k", "--ioengine=psync", "--size=256m", "--direct=0", "--rate_iops=20")
+    stage.start("victim", loads.fio("victim", file, *cached), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm(), hung(server):
         stage.wait(HARM_SECONDS)
     stage.wait(RECOVER_SECONDS)
 
@@ -107,6 +118,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         "a disk that answers nothing for as long as the harm lasts",
         _hung,
         (Claim("victim", "blockio", "stalled"),),
+        (Proof("victim", STALLED_IO, 0.5),),
+    ),
+    Scenario(
+        "hung-network-files",
+        "a file system without a disk, as over a network, that answers nothing for as long as the harm lasts",
+        _hung_files,
+        (Claim("victim", "pressure", "io"),),
         (Proof("victim", STALLED_IO, 0.5),),
     ),
 )

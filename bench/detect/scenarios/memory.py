@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bench.detect import loads
 from bench.detect.claims import Claim, Proof, Scenario
-from bench.detect.measures import STALLED_CPU, STALLED_MEMORY
+from bench.detect.measures import REFAULTS, STALLED_CPU, STALLED_MEMORY, refaults
 from bench.detect.services import PACED
 from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
 
@@ -77,6 +77,40 @@ def _node(stage: Stage) -> None:
     stage.wait(RECOVER_SECONDS)
 
 
+def _thief(stage: Stage) -> None:
+    folder = stage.folder()
+    loads.hole(folder / "victim", 1024)
+    loads.hole(folder / "thief", 16384)
+    stage.leave_memory(LEFT_BYTES)
+    stat = stage.cgroup("victim").memory_dir / "memory.stat"
+    stage.meter.add("victim", REFAULTS, lambda: refaults(stat))
+    reads = ("--rw=randread", "--direct=0", "--ioengine=psync", "--invalidate=0")
+    stage.start("victim", loads.fio("victim", folder / "victim", *reads, "--bs=4k", "--rate_iops=20000"), stage.near)
+    stage.wait(2 * SETTLE_SECONDS)
+    with stage.harm():
+        stage.start("thief", loads.fio("thief", folder / "thief", *reads, "--bs=64k"), stage.far)
+        stage.wait(2 * HARM_SECONDS)
+        stage.stop("thief")
+    stage.wait(RECOVER_SECONDS)
+
+
+def _huge_pages(stage: Stage) -> None:
+    folder, in_memory = stage.folder(), stage.folder(_SHARED_MEMORY)
+    loads.hole(folder / "cache", 16384)
+    stage.leave_memory(LEFT_BYTES)
+    stage.start("hog", loads.fio("cache", folder / "cache", "--rw=read", *_CACHED), stage.far)
+    stage.wait(SETTLE_SECONDS)
+    stage.stop("hog")
+    stage.start("victim", loads.rewrite(in_memory / "victim", 512), stage.near)
+    stage.wait(SETTLE_SECONDS)
+    with stage.harm():
+        vm = ("--vm", "2", "--vm-bytes", "3g", "--vm-madvise", "hugepage", "--vm-method", "write64")
+        stage.start("hog", loads.stress(*vm), stage.far)
+        stage.wait(HARM_SECONDS)
+        stage.stop("hog")
+    stage.wait(RECOVER_SECONDS)
+
+
 def _waits(role: str) -> tuple[Claim, ...]:
     """Tolerated: a load that floods a disk or a CPU with page cache waits for them too."""
     return tuple(Claim(role, resource, "", tolerated=True) for resource in ("cpu", "blockio", "memory"))
@@ -115,5 +149,29 @@ SCENARIOS: tuple[Scenario, ...] = (
             *_waits("flood"),
         ),
         (Proof("victim", STALLED_CPU, 0.1),),
+    ),
+    Scenario(
+        "page-cache-thief",
+        "a neighbour reads so much that a service's files leave the page cache",
+        _thief,
+        (
+            Claim("victim", "memory", "refault", "thief"),
+            *(Claim("victim", "memory", cause, tolerated=True) for cause in ("reclaim", "compaction")),
+            Claim("victim", "pressure", "memory", tolerated=True),
+            Claim("victim", "cpu", "contention", tolerated=True),
+            *_waits("thief"),
+        ),
+        (Proof("victim", REFAULTS, 2000.0),),
+    ),
+    Scenario(
+        "huge-page-hog",
+        "a neighbour takes and gives back memory in huge pages where little is left",
+        _huge_pages,
+        (
+            Claim("victim", "memory", "reclaim", "hog"),
+            *(Claim("victim", resource, "", tolerated=True) for resource in ("cpu", "memory", "pressure")),
+            *_waits("hog"),
+        ),
+        (Proof("victim", STALLED_MEMORY, 0.05),),
     ),
 )
