@@ -23,7 +23,7 @@ _SAMPLE_FN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ct
 _PROG_TYPE_SCHED_CLS, _PROG_TYPE_CGROUP_SKB = 3, 8
 _MAP_TYPE_ARRAY = 2
 _INSTRUCTION_BYTES = 8
-_CGROUP_INET_INGRESS, _TCX_INGRESS = 0, 46
+_CGROUP_INET_INGRESS, _TCX_INGRESS, _TCX_EGRESS = 0, 46, 47
 
 
 class BpfError(OSError):
@@ -280,6 +280,11 @@ def set_array_value(array_fd: int, value: bytes) -> None:
 def attach_to_arrivals(program_fd: int, interface: int) -> int:
     """Run a classifier on what arrives at an interface, while the returned descriptor is open (tcx, Linux 6.6)."""
     return int(library().call("bpf_link_create", program_fd, interface, _TCX_INGRESS, None))
+
+
+def attach_to_departures(program_fd: int, interface: int) -> int:
+    """Run a classifier on what leaves by an interface, while the returned descriptor is open (tcx, Linux 6.6)."""
+    return int(library().call("bpf_link_create", program_fd, interface, _TCX_EGRESS, None))
 
 
 class RingBuffer:

@@ -29,7 +29,7 @@ from koordlet.host.attribute_formats import (
 from koordlet.host.cgroups import processes
 from koordlet.host.files import HostError
 from koordlet.host.traffic.cgroup_class import CgroupTraffic
-from koordlet.host.traffic.ingress import CgroupPolicer
+from koordlet.host.traffic.policers import policer_of
 from koordlet.host.traffic.qdisc import link_identity
 
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
@@ -223,7 +223,7 @@ class TrafficClass(_Attribute, frozen=True, tag="traffic_class"):
 
 
 class IngressPolicer(_Attribute, frozen=True, tag="ingress_policer"):
-    """The rate at which packets may arrive for the cgroup `path`; see `CgroupPolicer`. It ends with the process that
+    """The rate at which packets may arrive for the cgroup `path`; see `policers`. It ends with the process that
     set it: to any other one it reads as `max`."""
 
     @property
@@ -233,18 +233,18 @@ class IngressPolicer(_Attribute, frozen=True, tag="ingress_policer"):
     def identity(self) -> str | None:
         """The program of a cgroup that is gone ends with this: nothing else looks there again."""
         found = inode(self.place)
-        CgroupPolicer(self.place).end_unless(int(found or 0))
+        policer_of(self.place).end_unless(int(found or 0))
         return found
 
     def read(self) -> frozenset[str] | None:
         """As `CgroupPolicer.read`."""
-        return CgroupPolicer(self.place).read()
+        return policer_of(self.place).read()
 
     def write(self, value: str, expected: Collection[str], identity: str = "") -> None:  # noqa: ARG002
         """As `CgroupPolicer.write`; raises HostError with ENODEV if the cgroup was replaced."""
         if identity and identity != self.identity():
             raise HostError(self.place, f"set {value!r} on", errno.ENODEV)
-        CgroupPolicer(self.place).write(value)
+        policer_of(self.place).write(value)
 
 
 Attribute = KernelFile | ProcessFiles | ResourceTasks | ResourceGroup | TrafficClass | IngressPolicer

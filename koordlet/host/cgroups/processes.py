@@ -19,10 +19,14 @@ def pids_below(directory: Path) -> set[int]:
 def first_pid_below(directory: Path) -> int | None:
     """Lowest pid of the first cgroup from the top that has any; looks no further. None if none has."""
     for folder, _below, _files in os.walk(directory):
-        found = _numbers_in(folder, ("cgroup.procs",)) - {0}
-        if found:
-            return min(found)
+        if (pid := first_pid_in(folder)) is not None:
+            return pid
     return None
+
+
+def first_pid_in(folder: str) -> int | None:
+    """Lowest pid of a cgroup's own processes; None if it has none or is gone."""
+    return min(_numbers_in(folder, ("cgroup.procs",)) - {0}, default=None)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from koordlet.host.cgroups.controllers import Assignment, ControllerDirectories
 from koordlet.host.cgroups.hierarchies import find_mounts
 from koordlet.host.cgroups.processes import pids_below
 from koordlet.host.files import HostTree
-from koordlet.host.traffic import classifiers, ingress
+from koordlet.host.traffic import classifiers, ingress, veth_policer
 from koordlet.host.traffic.cgroup_class import BARE, NET_CLS
 from koordlet.host.traffic.classes import choose_minor, default_interface, parse_traffic
 from koordlet.host.traffic.net_cls import classid_of, is_foreign
@@ -71,10 +71,10 @@ class TrafficKnob:
             raise ValueError("the root cgroup is not policed: that would be the link itself")
         unified = find_mounts(self._tree)[1]
         directory = None if unified is None else unified.joinpath(*names)
-        if directory is None or not directory.is_dir():
-            self._directories.directory("cpu", target)
-            raise Unsupported(f"{target} is not in the unified hierarchy, where sockets are", "boot with cgroup v2")
         unsupported = ingress.missing_support()
+        if directory is None or not directory.is_dir():
+            directory = self._directories.directory("cpu", target)
+            unsupported = unsupported or veth_policer.why_not(directory)
         if unsupported is not None:
             raise unsupported
         return (Assignment(IngressPolicer(path_text(str(directory))), value),)

@@ -1,7 +1,8 @@
 """Policing of what arrives for a cgroup: a BPF program on the cgroup drops packets beyond a rate.
 
 Where a packet arrives at the link (clsact, or a queue on an IFB) the socket that will receive it is not known yet, and
-behind the veth of a pod never will be. A program on the cgroup (`cgroup_skb/ingress`) runs when it is, in every network
+behind the veth of a pod never will be (on cgroup v1, where sockets know no cgroup, `veth_policer` polices there). A
+program on the cgroup (`cgroup_skb/ingress`) runs when it is, in every network
 namespace, for the cgroup and all below it; to a sender it makes no difference where its packet was dropped. No qdisc or
 filter is touched, and programs of others on the cgroup run beside it (BPF_F_ALLOW_MULTI, which links imply). The
 loopback interface does not count.
@@ -47,7 +48,21 @@ _MAP_VALUE = 2
 _R0, _R1, _R2, _R3, _PACKET, _NOW, _BUCKET = 0, 1, 2, 3, 6, 7, 8
 
 
-def policer_program(rate: int, bucket: int, lease: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Return values of a program: to let a packet go on, and to drop it."""
+
+    passing: int
+    dropping: int
+
+
+OF_CGROUPS = Answers(1, 0)
+"""Of programs on cgroups."""
+OF_LINKS = Answers(-1, 2)
+"""Of classifiers on interfaces: TC_ACT_UNSPEC, which lets the next program decide, and TC_ACT_SHOT."""
+
+
+def policer_program(rate: int, bucket: int, lease: int, answers: Answers = OF_CGROUPS) -> bytes:
     """Program that passes `rate` bytes a second: a virtual clock that each packet puts forward by its time.
 
     `bucket` and `lease` are arrays of one u64: the clock, and the nanosecond of CLOCK_MONOTONIC until which it polices.
@@ -78,8 +93,8 @@ def policer_program(rate: int, bucket: int, lease: int) -> bytes:
         instruction(_ADD_ATOMIC, _BUCKET, _R2),
     ]
     end = {"pass": b"", "drop": b""}
-    end["pass"] = instruction(_MOV_IMM, _R0, value=1) + instruction(_EXIT)
-    end["drop"] = instruction(_MOV_IMM, _R0, value=0) + instruction(_EXIT)
+    end["pass"] = instruction(_MOV_IMM, _R0, value=answers.passing) + instruction(_EXIT)
+    end["drop"] = instruction(_MOV_IMM, _R0, value=answers.dropping) + instruction(_EXIT)
     places = [0]
     for one in body:
         places.append(places[-1] + (len(one) // INSTRUCTION_BYTES if isinstance(one, bytes) else 1))
@@ -102,7 +117,7 @@ def missing_support() -> Unsupported | None:
         from probes.libbpf import create_array, load_cgroup_filter
 
         opened += [create_array("koord_bucket", 8), create_array("koord_lease", 8)]
-        opened.append(load_cgroup_filter("koord_police", policer_program(LEAST_RATE_BYTES, *opened)))
+        opened.append(load_cgroup_filter("koord_police", policer_program(LEAST_RATE_BYTES, opened[0], opened[1])))
     except Unsupported as missing:
         return missing
     except OSError as error:
@@ -172,7 +187,7 @@ class CgroupPolicer:
         policer = _policers.get(str(self.directory))
         if policer is None:
             return frozenset((MAX,))
-        _renew(policer.lease)
+        renew(policer.lease)
         return frozenset((str(policer.rate),))
 
     def write(self, value: str) -> None:
@@ -197,7 +212,7 @@ class CgroupPolicer:
             for name in ("koord_bucket", "koord_lease"):
                 opened.append(create_array(name, 8))
             _, bucket, lease = opened
-            _renew(lease)
+            renew(lease)
             opened.append(load_cgroup_filter("koord_police", policer_program(rate, bucket, lease)))
             link = attach_to_cgroup_arrivals(opened[-1], directory)
             opened.remove(lease)
@@ -209,7 +224,8 @@ class CgroupPolicer:
                 os.close(fd)
 
 
-def _renew(lease: int) -> None:
+def renew(lease: int) -> None:
+    """Let programs with this lease police on; `lease` is the array's descriptor."""
     from probes.libbpf import set_array_value
 
     until = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + int(LEASE.seconds * 1e9)

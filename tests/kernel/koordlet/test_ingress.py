@@ -1,4 +1,8 @@
-"""Policing of what arrives: a sender and a receiver in two network namespaces, the receiver in a cgroup of its own."""
+"""Policing of what arrives: a sender and a receiver in two network namespaces, the receiver in a cgroup of its own.
+
+In the unified hierarchy a program on the cgroup polices; on cgroup v1 one on the veth does, in the namespace of the
+sender, which is the host's there.
+"""
 
 import contextlib
 import os
@@ -12,20 +16,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyroute2 import netns
 
 from api.intents import Intent, Knob, Setting
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.lifecycle import open_enforcer, restore
 from koordlet.host.files import HostTree
-from koordlet.host.traffic import ingress
-from koordlet.host.traffic.ingress import MAX, CgroupPolicer, missing_support
+from koordlet.host.traffic import ingress, pod_links, veth_policer
+from koordlet.host.traffic.ingress import MAX, missing_support
+from koordlet.host.traffic.policers import policer_of
+from koordlet.host.traffic.veth_taps import has_tcx
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 HOST = HostTree()
 ROOT = Path(__file__).parents[3]
+UNIFIED, TCX, CLSACT = "unified", "v1-tcx", "v1-clsact"
 LIMIT = 500_000
 FAST = 8 * LIMIT
 """Bytes a second that only an unpoliced link reaches."""
@@ -48,6 +56,8 @@ while chunk := accepted.recv(65536):
 _AGENT = """
 import sys, time
 from tests.kernel.koordlet.test_ingress import *
+if sys.argv[3] == CLSACT:
+    veth_policer.has_tcx = lambda: False
 enforcer = open_enforcer(settings(Path(sys.argv[1])), HOST)
 asked = {"strategy": "network_qos", "target": sys.argv[2], "reason": "test", "knob": Knob.NET_INGRESS}
 print(*[one.outcome.value for one in enforcer.step([Setting(**asked, value="50000")])], flush=True)
@@ -69,12 +79,14 @@ while True:
 class Flow:
     """A sender that sends all it can, and what arrives."""
 
-    def __init__(self, sink: TestCgroup, state: Path) -> None:
+    def __init__(self, sink: TestCgroup, state: Path, way: str) -> None:
         self.sink = sink
+        self.way = way
         self._counter = state / "received"
         self._counter.write_bytes(bytes(8))
         self._names = [f"koord-in-{os.getpid()}-{end}" for end in ("a", "b")]
-        self._sender: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._is_inside = False
 
     def open(self) -> None:
         near, far = self._names
@@ -84,8 +96,21 @@ class Flow:
         for name, address in ((near, "10.98.1.1/24"), (far, "10.98.1.2/24")):
             _ip("-n", name, "address", "add", address, "dev", "up0")
             _ip("-n", name, "link", "set", "up0", "up")
+        if self.way != UNIFIED:
+            netns.pushns(near)
+            self._is_inside = True
+
+    def start(self) -> None:
+        near, far = self._names
         self.sink.spawn(["ip", "netns", "exec", far, sys.executable, "-P", "-c", _RECEIVE, str(self._counter)])
-        self._sender = subprocess.Popen(["ip", "netns", "exec", near, sys.executable, "-P", "-c", _SEND])
+        self._start(["ip", "netns", "exec", near, sys.executable, "-P", "-c", _SEND])
+
+    def enter(self) -> None:
+        """Start a process in the receiver's namespace, but not in its cgroup."""
+        self._start(["ip", "netns", "exec", self._names[1], "sleep", "600"])
+
+    def _start(self, program: list[str]) -> None:
+        self._started.append(subprocess.Popen(program))
 
     def received(self) -> int:
         return int(struct.unpack("=Q", self._counter.read_bytes())[0])
@@ -106,9 +131,11 @@ class Flow:
         return "".join(subprocess.run(one, check=False, capture_output=True, text=True).stdout for one in shown)
 
     def close(self) -> None:
-        if self._sender is not None:
-            self._sender.kill()
-            self._sender.wait()
+        if self._is_inside:
+            netns.popns()
+        for one in self._started:
+            one.kill()
+            one.wait()
         for name in self._names:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
@@ -117,23 +144,38 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
 
 
-@pytest.fixture
-def flow(tmp_path: Path) -> Iterator[Flow]:
-    tree = CgroupTree.detect()
-    if "unified" not in tree.mounts:
+@pytest.fixture(params=[UNIFIED, TCX, CLSACT])
+def wires(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flow]:
+    """The two ends, and nothing that is sent yet."""
+    tree, way = CgroupTree.detect(), request.param
+    if way != UNIFIED:
+        tree = CgroupTree(tree.version, {name: mount for name, mount in tree.mounts.items() if name != "unified"})
+    if way == UNIFIED and "unified" not in tree.mounts:
         pytest.skip("no unified hierarchy is mounted")
+    if way != UNIFIED and tree.version == "v2":
+        pytest.skip("no hierarchy of cgroup v1 is mounted")
+    if way == TCX and not has_tcx():
+        pytest.skip("needs tcx (Linux 6.6)")
     if shutil.which("ip") is None:
         pytest.skip("ip is not installed")
     if missing := missing_support():
         pytest.skip(missing.reason)
+    if way == CLSACT:
+        monkeypatch.setattr(veth_policer, "has_tcx", lambda: False)
     with tree.make_cgroup("sink") as sink:
-        made = Flow(sink, tmp_path)
+        made = Flow(sink, tmp_path, way)
         try:
             made.open()
-            made.wait_until_fast()
             yield made
         finally:
             made.close()
+
+
+@pytest.fixture
+def flow(wires: Flow) -> Flow:
+    wires.start()
+    wires.wait_until_fast()
+    return wires
 
 
 def settings(state: Path) -> EnforcerSettings:
@@ -163,7 +205,7 @@ def test_what_arrives_is_limited_and_no_queue_is_touched(flow: Flow, tmp_path: P
         arrives_within(flow, LIMIT, 2.0)
         came = flow.received()
         wait_for(lambda: flow.received() > came + 50_000, timeout_seconds=60)
-        assert flow.queueing() == idle
+        assert flow.way == CLSACT or flow.queueing() == idle
         events = enforcer.step(intent(flow, 2 * LIMIT))
         assert [(one.outcome.value, one.before, one.after) for one in events] == [("set", str(LIMIT), str(2 * LIMIT))]
         arrives_within(flow, 2 * LIMIT, 1.0)
@@ -173,8 +215,7 @@ def test_what_arrives_is_limited_and_no_queue_is_touched(flow: Flow, tmp_path: P
 
 
 def test_it_ends_by_itself_where_nobody_looks_at_it(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert flow.sink.unified_dir is not None
-    policer = CgroupPolicer(flow.sink.unified_dir)
+    policer = policer_of(flow.sink.unified_dir or flow.sink.cpu_dir)
     policer.write(str(LIMIT))
     arrives_within(flow, LIMIT, 1.0)
     monkeypatch.setattr(ingress.LEASE, "seconds", 0.2)
@@ -184,9 +225,11 @@ def test_it_ends_by_itself_where_nobody_looks_at_it(flow: Flow, monkeypatch: pyt
     assert policer.read() == {MAX}
 
 
+@pytest.mark.parametrize("wires", [UNIFIED, CLSACT], indirect=True)
 def test_an_agent_that_is_killed_takes_it_along(flow: Flow, tmp_path: Path) -> None:
+    idle = flow.queueing()
     agent = subprocess.Popen(
-        [sys.executable, "-c", _AGENT, str(tmp_path), flow.sink.path],
+        [sys.executable, "-c", _AGENT, str(tmp_path), flow.sink.path, flow.way],
         stdout=subprocess.PIPE,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -197,5 +240,41 @@ def test_an_agent_that_is_killed_takes_it_along(flow: Flow, tmp_path: Path) -> N
     os.kill(agent.pid, signal.SIGKILL)
     agent.wait()
     agent.stdout.close()
-    flow.wait_until_fast()
+    if flow.way == UNIFIED:
+        flow.wait_until_fast()
     assert not [event for event in restore(settings(tmp_path), HOST) if event.outcome is Outcome.FAILED]
+    flow.wait_until_fast()
+    assert flow.queueing() == idle
+
+
+@pytest.mark.parametrize("wires", [TCX, CLSACT], indirect=True)
+def test_a_pod_that_comes_later_is_covered(wires: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(veth_policer, "_FRESH_SECONDS", 0.0)
+    policer = policer_of(wires.sink.cpu_dir)
+    policer.write(str(LIMIT))
+    wires.start()
+    wires.wait_until_fast()
+    policer.read()
+    arrives_within(wires, LIMIT, 1.0)
+    policer.write(MAX)
+    wires.wait_until_fast()
+
+
+@pytest.mark.parametrize("wires", [TCX], indirect=True)
+def test_a_namespace_that_others_use_too_is_left(flow: Flow) -> None:
+    flow.enter()
+    policer = policer_of(flow.sink.cpu_dir)
+    wait_for(lambda: len(pod_links.shared_namespaces(flow.sink.cpu_dir, pod_links.namespaces_below(flow.sink.cpu_dir))))
+    policer.write(str(LIMIT))
+    flow.wait_until_fast()
+    policer.write(MAX)
+
+
+@pytest.mark.parametrize("wires", [TCX], indirect=True)
+def test_processes_in_the_hosts_network_are_refused(wires: Flow, tmp_path: Path) -> None:
+    wires.sink.spawn(["sleep", "600"])
+    wait_for(lambda: bool(wires.sink.pids()))
+    with contextlib.closing(open_enforcer(settings(tmp_path), HOST)) as enforcer:
+        (event,) = enforcer.step(intent(wires))
+    assert event.outcome is Outcome.UNSUPPORTED
+    assert "the host's own network" in event.reason

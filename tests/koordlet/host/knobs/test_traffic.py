@@ -1,5 +1,6 @@
 """Hosts without traffic classes: each reason with its remedy; and the classifiers' instructions."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from koordlet.enforcer.lifecycle import open_knobs
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.knobs.traffic import TrafficLink
+from koordlet.host.traffic import ingress
 from koordlet.host.traffic.classifiers import CgroupMatch, ClassidMatch, classifier_program, tap_program
 from tests.koordlet.enforcer.hosts import FakeHost
 
@@ -96,8 +98,17 @@ def test_what_arrives_is_policed_only_where_that_is_asked_for(tmp_path: Path) ->
         open_knobs(EnforcerSettings(network_policing=True), host.tree).assignments(Knob.NET_INGRESS, "/", "125000")
 
 
-def test_without_the_unified_hierarchy_nothing_is_policed(tmp_path: Path) -> None:
+def test_on_v1_processes_in_the_hosts_network_are_not_policed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeHost(tmp_path, version=1)
     host.make("/pod")
-    with pytest.raises(Unsupported, match="unified"):
-        open_knobs(EnforcerSettings(network_policing=True), host.tree).assignments(Knob.NET_INGRESS, "/pod", "125000")
+    processes = host.root / "cg/cpu/pod/cgroup.procs"
+    processes.write_text(f"{os.getpid()}\n")
+    monkeypatch.setattr(ingress, "missing_support", lambda: None)
+    knobs = open_knobs(EnforcerSettings(network_policing=True), host.tree)
+    with pytest.raises(Unsupported, match="host's own network"):
+        knobs.assignments(Knob.NET_INGRESS, "/pod", "125000")
+    processes.write_text("")
+    (assigned,) = knobs.assignments(Knob.NET_INGRESS, "/pod", "125000")
+    assert assigned.attribute.key.endswith("/pod#net.ingress")
+    with pytest.raises(CgroupGone):
+        knobs.assignments(Knob.NET_INGRESS, "/gone", "125000")
