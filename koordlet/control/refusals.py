@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EVICT, EnforcerEvent
-from koordlet.response.ladders import STRATEGY
 from koordlet.response.policy import Refusal
+from koordlet.response.rungs.rung import STRATEGY
 from koordlet.response.steps import Refused
 
 _REACH: Mapping[Outcome, Refused] = {

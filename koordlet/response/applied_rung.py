@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from api.intents import Intent
 from koordlet.response.history import History, Pair
-from koordlet.response.ladders import Interference, Rung
 from koordlet.response.limit_control import LimitState
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.rung import Interference, Rung
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.trial import VictimState
 

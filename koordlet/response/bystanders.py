@@ -2,8 +2,8 @@
 
 from koordlet.response.applied_rung import AppliedRung
 from koordlet.response.history import History
-from koordlet.response.ladders import loss_budget
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.limits import loss_budget
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.trial import bystander_harmed
 

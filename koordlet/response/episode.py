@@ -13,18 +13,20 @@ off is taken back at once.
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from api.intents import Intent, Setting, Strength
 from koordlet.response import rung_judgement as judgement
 from koordlet.response import steering
 from koordlet.response.applied_rung import AppliedRung, Phase
-from koordlet.response.bystanders import busy_members, find_bystanders, is_bystander_hurt, is_woken_member_hurt
+from koordlet.response.bystanders import is_bystander_hurt, is_woken_member_hurt
+from koordlet.response.climbing import begin, next_rung
 from koordlet.response.harm_memory import HarmMemory, Suspicions
 from koordlet.response.history import History, Pair
-from koordlet.response.ladders import LADDERS, Interference, Rung, loss_budget, start_limit
 from koordlet.response.observation import Observation
 from koordlet.response.quiet import QuietWatch
+from koordlet.response.rungs.limits import loss_budget
+from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.steps import Refused, ResponseStep, StepKind
 from koordlet.response.trial import (
@@ -396,69 +398,35 @@ class Episode:
         is_trip: bool = False,
         may_limit: bool = True,
     ) -> list[ResponseStep]:
-        victim = interference.victim
+        now, victim = observation.now_seconds, interference.victim
         active = {applied.rung.name for applied in self.applied_rungs}
-        forgotten = observation.now_seconds - self.settings.remember_seconds
-        self.ineffective = {key: at for key, at in self.ineffective.items() if at > forgotten}
-        for rung in LADDERS[self.resource]:
-            keys = {(rung.name, victim), (rung.name, ANY_VICTIM)}
-            barred = not keys.isdisjoint(self.ineffective) or self.harmful.bars(rung.name, observation.now_seconds)
-            if rung.name in active or barred or rung.strength > max_strength:
-                continue
-            if rung.costs_idle_time and not may_limit:
-                break  # what follows costs more still
-            if rung.knob is not None and rung.knob not in observation.capabilities.knobs:
-                continue
-            intents = rung.build(observation, interference, self.settings)
-            if not intents:
-                continue
-            applied = self._applied(observation, interference, rung, intents, history, is_trip=is_trip)
-            self.applied_rungs.append(applied)
-            self.acted = True
-            return [self._step_of(applied, StepKind.APPLIED, history, interference.reason)]
-        return []
-
-    def _applied(
-        self,
-        observation: Observation,
-        interference: Interference,
-        rung: Rung,
-        intents: tuple[Intent, ...],
-        history: History,
-        *,
-        is_trip: bool,
-    ) -> AppliedRung:
-        victim, ticks = interference.victim, self.settings.verify_ticks
-        if self.resource == "blockio":
-            disks = observation.disks_between(self.culprit, victim)
-            interference = replace(interference, disks=disks)
-        pair = interference.pair
-        applied = AppliedRung(
-            rung,
+        self.ineffective = {
+            key: at for key, at in self.ineffective.items() if at > now - self.settings.remember_seconds
+        }
+        barred = active | {name for name, whose in self.ineffective if whose in (victim, ANY_VICTIM)}
+        found = next_rung(
+            observation,
             interference,
-            intents,
-            observation.now_seconds,
-            {},
-            {victim: history.worst_state(pair)},
-            math.nan if is_trip else history.turnaround_seconds(victim, ticks),
-            self._quiet.wanted(observation),
+            self.settings,
+            max_strength=max_strength,
+            is_barred=lambda name: name in barred or self.harmful.bars(name, now),
+            may_limit=may_limit,
         )
-        if is_trip:
-            applied.before[victim] = math.nan
-            applied.worst_before[victim] = replace(history.worst_state(pair), lost=math.nan)
-        else:
-            for each in [interference, *self._felt]:
-                applied.before[each.victim] = self._claim(applied, each.victim, history)
-                applied.worst_before[each.victim] = history.worst_state(each.pair)
-                applied.ticks_before[each.victim] = history.ticks(each.pair, ticks)
-        if rung.steering is not None:
-            applied.limit_state = start_limit(observation, interference, self.settings, rung.steering)
-            applied.floor = rung.steering.floor(observation, interference, self.settings)
-            applied.used_before = rung.steering.used(observation, interference)
-        applied.bystanders = find_bystanders(observation, applied, history, self.settings)
-        applied.members = busy_members(observation, self.culprit)
-        applied.victims_wanted_seconds = observation.now_seconds
-        return applied
+        if found is None:
+            return []
+        applied = begin(
+            *found,
+            observation,
+            interference,
+            self.settings,
+            history,
+            felt=() if is_trip else self._felt,
+            wanted=self._quiet.wanted(observation),
+            is_trip=is_trip,
+        )
+        self.applied_rungs.append(applied)
+        self.acted = True
+        return [self._step_of(applied, StepKind.APPLIED, history, interference.reason)]
 
     def _still_loses(self, observation: Observation, interference: Interference, history: History) -> bool:
         """Return whether a victim still loses enough to this culprit to add a rung.

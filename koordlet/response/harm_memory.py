@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field
 
 from koordlet.response.history import History, Pair
-from koordlet.response.ladders import loss_budget
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.limits import loss_budget
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.trial import VictimState, has_recovered
 

@@ -28,8 +28,10 @@ from koordlet.response.episode import Episode
 from koordlet.response.folding import folded
 from koordlet.response.harm_memory import HarmMemory
 from koordlet.response.history import History, Pair
-from koordlet.response.ladders import LADDERS, Interference, loss_budget
+from koordlet.response.ladders import LADDERS
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.limits import loss_budget
+from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.steps import Refused, ResponseStep
 

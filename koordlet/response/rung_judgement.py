@@ -5,8 +5,9 @@ from statistics import fmean
 
 from koordlet.response.applied_rung import AppliedRung
 from koordlet.response.history import History, Pair
-from koordlet.response.ladders import Interference, loss_budget
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.limits import loss_budget
+from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.trial import Judgement, judge
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from api.intents import Strength
 from koordlet.response.applied_rung import AppliedRung, Phase
-from koordlet.response.ladders import Interference, loss_over_budget
 from koordlet.response.limit_control import loosen, next_limit, presses
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.limits import loss_over_budget
+from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 
 Answer = tuple[Interference, Strength]

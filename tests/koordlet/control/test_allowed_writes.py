@@ -34,8 +34,9 @@ from koordlet.host.knobs.direction import Direction, compare
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.knobs.table import KNOBS, check
 from koordlet.response.host_capabilities import HostCapabilities
-from koordlet.response.ladders import LADDERS, Interference
+from koordlet.response.ladders import LADDERS
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 from koordlet.tick import Tick
 from tests.frames import cgroup_info, make_frame

@@ -17,7 +17,7 @@ from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.journal import Journal
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.host.knobs.knobs import Knobs
-from koordlet.response.ladders import schemata as squeezed
+from koordlet.response.rungs.cache import schemata as squeezed
 from tests.koordlet.enforcer.hosts import FakeHost, infos, want
 from tests.resctrl_fs.client import MountedResctrl, mounted
 from tests.resctrl_fs.hardware import AMD, INTEL, INTEL_L2, Machine

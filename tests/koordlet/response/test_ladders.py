@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from api.intents import Intent, Knob, Reclaim, Setting, Strength
 from api.verdicts import Verdict
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
-from koordlet.response.ladders import LADDERS, Interference, cgroup_reads, schemata
+from koordlet.response.ladders import LADDERS, cgroup_reads
 from koordlet.response.policy import ResponsePolicy
+from koordlet.response.rungs.cache import schemata
+from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.steps import StepKind
 from tests.koordlet.response.ticks import (

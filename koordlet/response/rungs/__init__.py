@@ -1,0 +1,1 @@
+"""The rungs of the response, a module for each resource; decides from values alone."""
