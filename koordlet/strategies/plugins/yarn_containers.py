@@ -112,13 +112,14 @@ class YarnContainers(Strategy[YarnContainersSettings]):
         level = stop_level(self.settings.threshold_percent, self.settings.lower_percent, "")
         release = view.node.memory_bytes * (percent - level) // 100
         ending = leaving(view, now)
+        passed = ending | view.evictions_refused
         release -= sum(each.memory_bytes or 0 for each in (*view.pods, *containers) if each.path in ending)
         why = f"the node uses {percent} percent of its memory, the threshold is {self.settings.threshold_percent}"
         intents: list[Intent] = []
         for each in sorted(containers, key=self._order):
             if release <= 0:
                 break
-            if not each.memory_bytes or each.protected or each.path in ending:
+            if not each.memory_bytes or each.protected or each.path in passed:
                 continue
             release -= each.memory_bytes
             lost = self._spent[each.path] / 1e3

@@ -85,6 +85,16 @@ def test_what_is_about_to_end_counts() -> None:
     assert made().decide(seen, 1.0) == []
 
 
+def test_a_refused_container_gives_way_to_the_next() -> None:
+    first, second, third = ran(2, 1, 0), ran(3, 1, 1), ran(4, 1, 2)
+    seen = view(frame(), first, second, third, memory_bytes=68 * GIB)
+    assert evicted(made().decide(seen, 0.0)) == [first.path, second.path]
+    refused = replace(seen, evictions_refused=frozenset({first.path}))
+    assert evicted(made().decide(refused, 0.0)) == [second.path, third.path]
+    nothing_left = replace(seen, evictions_refused=frozenset({first.path, second.path, third.path}))
+    assert made().decide(nothing_left, 0.0) == []
+
+
 def test_the_dearest_container_counts_too_while_it_ends() -> None:
     cheap, dear = ran(2, 1, 0), ran(3, 2, 40)
     seen = view(frame(), cheap, dear, memory_bytes=68 * GIB, evictions={dear.path: 0.0})
