@@ -61,6 +61,8 @@ class Stage:
     more_settings: str = ""
     """TOML appended to the agent's settings."""
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _cgroups: dict[str, ScratchCgroup] = field(init=False)
+    """By path, from the root on: each took note of what it enabled above it."""
 
     def __post_init__(self) -> None:
         """Raises StageError where another program made the layout's root."""
@@ -68,9 +70,10 @@ class Stage:
         hierarchy = find_hierarchies(HostTree(Path("/"))).cpu
         if layout.root != SIBLINGS.root and (hierarchy / layout.root.lstrip("/")).exists():
             raise StageError(f"{layout.root} is there already: a kubelet may run here, and would remove these pods")
-        self.online, self.batch = ScratchCgroup(layout.online), ScratchCgroup(layout.batch)
+        self._cgroups = {path: ScratchCgroup(path) for path in reversed(layout.paths)}
+        self.online, self.batch = self._cgroups[layout.online], self._cgroups[layout.batch]
         for path, shares in layout.shares.items():
-            ScratchCgroup(path).write_shares(shares)
+            self._cgroups[path].write_shares(shares)
 
     @property
     def audit(self) -> Path:
@@ -155,10 +158,10 @@ class Stage:
         (self.directory / "blocks").unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Stop everything and remove the cgroups."""
+        """Stop everything, remove the cgroups, and disable the controllers that were enabled for them."""
         self.stop_programs()
         for path in self.layout.paths:
-            ScratchCgroup(path).remove()
+            self._cgroups[path].remove()
 
     @property
     def newest_pid(self) -> int:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.demo.layout import Layout
+from koordlet.demo.stage import staged
 from tests.cgroups import CgroupTree
 
 pytestmark = pytest.mark.kernel
@@ -58,6 +60,20 @@ def test_cgroup_id_is_the_kernels(tree: CgroupTree) -> None:
     with tree.make_cgroup("one") as one, tree.make_cgroup("two") as two:
         assert one.cgroup_id != two.cgroup_id
         assert one.cgroup_id == one.cpu_dir.stat().st_ino
+
+
+def test_a_stage_leaves_no_directory_and_no_controller_behind(tree: CgroupTree) -> None:
+    with tree.make_cgroup("staged") as outer:
+        root = f"{outer.path}/demo"
+        layout = Layout("siblings", root, f"{root}/online", f"{root}/batch", f"{root}/batch", {f"{root}/batch": 2})
+        enabled = [directory / "cgroup.subtree_control" for directory in outer.dirs]
+        before = [file.read_text() for file in enabled if file.exists()]
+        with staged(0.001, layout) as stage:
+            assert all(directory.is_dir() for directory in (*stage.online.directories, *stage.batch.directories))
+            if tree.version == "v2":
+                assert "cpu" in enabled[0].read_text().split()
+        assert [file.read_text() for file in enabled if file.exists()] == before
+        assert not any((directory / "demo").exists() for directory in outer.dirs)
 
 
 def test_detect_names_the_version_of_the_cpu_controller(tmp_path: Path) -> None:
