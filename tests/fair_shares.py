@@ -60,7 +60,7 @@ def divide(cgroups: Mapping[str, Sharing], cpus: Sequence[int]) -> dict[str, flo
     levels = [np.flatnonzero(np.array(depth) == level) for level in range(1, max(depth) + 1)]
     masks = np.array([_mask(path, cgroups, cpus) for path in busy])
     subsets = np.arange(1 << len(cpus))
-    within = (masks[np.newaxis, :] & ~subsets[:, np.newaxis]) == 0
+    within = ((masks[np.newaxis, :] & ~subsets[:, np.newaxis]) == 0).astype(np.float64)
     sizes = np.array([int(each).bit_count() for each in subsets], dtype=np.float64)
     return dict(zip(busy, _fill(above, weights, limits, wants, levels, within, sizes, count), strict=True)) | {
         path: 0.0 for path, one in cgroups.items() if one.wants > 0 and path not in number
@@ -73,55 +73,49 @@ def _fill(
     limits: Floats,
     wants: Floats,
     levels: Sequence[NDArray[np.intp]],
-    within: NDArray[np.bool_],
+    within: Floats,
     sizes: Floats,
     count: int,
 ) -> list[float]:
     """Raise all rates in proportion to their shares until each cgroup meets a bound."""
     rates = np.zeros(len(wants))
     active = np.ones(len(wants), dtype=np.bool_)
+    below = _descendants(above, levels, len(wants), count)
     while active.any():
-        is_active = _summed(np.concatenate([np.zeros(count), active.astype(np.float64)]), above, levels) > 0
+        has_active = below @ active > 0
+        is_active = np.concatenate([has_active, active])
         shares = _shares(np.where(is_active, weights, 0.0), above, levels)
         speeds = np.where(active, shares[count:], 0.0)
-        totals = _summed(np.concatenate([np.zeros(count), rates]), above, levels)[:count]
         with np.errstate(divide="ignore", invalid="ignore"):
             to_want = np.where(active, (wants - rates) / speeds, np.inf)
-            to_limit = np.where(is_active[:count], (limits - totals) / shares[:count], np.inf)
+            to_limit = np.where(has_active, (limits - below @ rates) / shares[:count], np.inf)
             crowd = within @ speeds
             to_full = np.where(crowd > _CLOSE, (sizes - within @ rates) / crowd, np.inf)
         step = max(min(to_want.min(), to_limit.min(), to_full.min()), 0.0)
         rates += speeds * step
         done = active & (to_want <= step + _CLOSE)
-        at_limit = np.flatnonzero(to_limit <= step + _CLOSE)
-        if len(at_limit):
-            below = np.zeros(count + len(wants), dtype=np.bool_)
-            below[at_limit] = True
-            for level in levels:
-                below[level] |= below[above[level]]
-            done |= active & below[count:]
-        for subset in np.flatnonzero(to_full <= step + _CLOSE):
-            done |= active & within[subset]
+        done |= active & below[to_limit <= step + _CLOSE].any(axis=0)
+        done |= active & within[to_full <= step + _CLOSE].any(axis=0)
         active &= ~done
     return rates.tolist()
 
 
-def _summed(values: Floats, above: NDArray[np.intp], levels: Sequence[NDArray[np.intp]]) -> Floats:
-    total = values.copy()
+def _descendants(above: NDArray[np.intp], levels: Sequence[NDArray[np.intp]], busy: int, count: int) -> Floats:
+    """Which of the busy cgroups live in each cgroup, as ones."""
+    below = np.zeros((count + busy, busy))
+    below[count:] = np.eye(busy)
     for level in reversed(levels):
-        np.add.at(total, above[level], total[level])
-    return total
+        np.add.at(below, above[level], below[level])
+    return below[:count]
 
 
 def _shares(weights: Floats, above: NDArray[np.intp], levels: Sequence[NDArray[np.intp]]) -> Floats:
-    siblings = np.zeros(len(weights))
+    whole = np.bincount(above[1:], weights[1:], minlength=len(weights))[above]
+    parts = np.divide(weights, whole, out=np.zeros(len(weights)), where=whole > 0)
     shares = np.zeros(len(weights))
     shares[0] = 1.0
     for level in levels:
-        np.add.at(siblings, above[level], weights[level])
-    for level in levels:
-        whole = siblings[above[level]]
-        shares[level] = np.where(whole > 0, shares[above[level]] * weights[level] / np.maximum(whole, _CLOSE), 0.0)
+        shares[level] = shares[above[level]] * parts[level]
     return shares
 
 

@@ -1,5 +1,6 @@
 """Ways to protect, compared by the benchmark. Each is set up on two cgroups, called once a second, and removed."""
 
+import contextlib
 import os
 import time
 from abc import ABC
@@ -179,9 +180,28 @@ class DiskLimit(Column):
             stage.batch.write("blkio.throttle.read_bps_device", f"{self._device} 0")
 
 
+class DiskWeights(Column):
+    """The lowest IO weight, set by hand: without a scheduler that heeds weights it does nothing."""
+
+    name = "static weights"
+
+    def set_up(self, stage: Stage) -> None:
+        _write_io_weight(stage, 1)
+
+    def take_down(self, stage: Stage) -> None:
+        _write_io_weight(stage, 100)
+
+
+def _write_io_weight(stage: Stage, weight: int) -> None:
+    """Set the weight of the best-effort work in bfq; nothing where no disk has this scheduler."""
+    for name in ("io.bfq.weight", "blkio.bfq.weight"):
+        with contextlib.suppress(FileNotFoundError):
+            stage.batch.write(name, str(weight))
+
+
 def disk_columns(device: str, bytes_per_second: int) -> list[Column]:
     """Columns for a disk victim; the suppress rule acts on CPUs only and is shown doing nothing."""
-    return [Alone(), Unprotected(), Weights(), Suppress(), DiskLimit(device, bytes_per_second), Ours()]
+    return [Alone(), Unprotected(), DiskWeights(), Suppress(), DiskLimit(device, bytes_per_second), Ours()]
 
 
 def columns(load: float) -> list[Column]:

@@ -28,6 +28,17 @@ def lay_out(disk: Disk) -> None:
     subprocess.run(["sync", "-f", str(disk.mount)], check=True)
 
 
+def use_scheduler(disk: Disk, scheduler: str) -> None:
+    """Give the disk another scheduler, `bfq,strict_guarantees=1`; nothing where none is named."""
+    if not scheduler:
+        return
+    name, *files = scheduler.split(",")
+    queue = Path("/sys/block", disk.device.name, "queue")
+    (queue / "scheduler").write_text(name)
+    for file, _, value in (one.partition("=") for one in files):
+        (queue / "iosched" / file).write_text(value)
+
+
 def bytes_read(stage: Stage) -> int:
     """Return the bytes read by the best-effort cgroup so far, from either version of the controller."""
     for directory in stage.batch.directories:

@@ -32,8 +32,9 @@ from koordlet.enforcer.enforcer import Enforcer
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.knobs.values import quota_cpus
 from koordlet.response.host_capabilities import HostCapabilities
-from koordlet.response.ladders import LADDERS, Interference, Rung
+from koordlet.response.ladders import LADDERS
 from koordlet.response.observation import Observation
+from koordlet.response.rungs.rung import Interference, Rung
 from koordlet.response.settings import ResponseSettings
 from koordlet.tick import Tick
 from tests.fair_shares import IDLE_WEIGHT, Sharing, divide
@@ -120,11 +121,12 @@ def under(load: Load, settings: Mapping[tuple[str, Knob], Setting]) -> Load:
 
 def losses(load: Load) -> dict[tuple[str, str], float]:
     """What each busy cgroup wants and does not get, by resource and path."""
-    found = {}
-    for resource, cgroups, places in (("cpu", load.cpu, CPUS), ("disk", load.disk, _DISK)):
-        for path, got in divide(cgroups, places).items():
-            found[resource, path] = cgroups[path].wants - got
-    return found
+    return _losses("cpu", load.cpu) | _losses("disk", load.disk)
+
+
+def _losses(resource: str, cgroups: Mapping[str, Sharing]) -> dict[tuple[str, str], float]:
+    got = divide(cgroups, CPUS if resource == "cpu" else _DISK)
+    return {(resource, path): cgroups[path].wants - one for path, one in got.items()}
 
 
 def harmed(
@@ -134,7 +136,10 @@ def harmed(
     is_bystander: Mapping[str, bool],
 ) -> list[str]:
     """Bystanders that lose more than before by over 2 % of what they want."""
-    after = losses(under(load, settings))
+    changed, after = under(load, settings), {}
+    for resource, was, now in (("cpu", load.cpu, changed.cpu), ("disk", load.disk, changed.disk)):
+        if now != was:
+            after |= _losses(resource, now)
     found = []
     for (resource, path), lost in after.items():
         wants = (load.cpu if resource == "cpu" else load.disk)[path].wants
