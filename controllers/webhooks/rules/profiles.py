@@ -11,7 +11,11 @@ from api.protocol import LABEL_PRIORITY, LABEL_QOS_CLASS
 from controllers.webhooks.review import Document, RefusedError
 from controllers.webhooks.rules.documents import child, converted
 from controllers.webhooks.rules.protected_keys import FORBIDDEN_KEYS, SCHEDULER_KEYS, changed
+from controllers.webhooks.rules.rights import added_rights
 from controllers.webhooks.view import PriorityClass
+
+_MOST_SHOWN = 5
+"""Rights that a refusal names."""
 
 
 def selects(
@@ -58,7 +62,7 @@ def apply(
     """Return a pod (or a template) as a profile wants it; `pod` may be changed.
 
     Labels and annotations are set on `pod` and on the objects of `labelled`. Raises RefusedError, naming the profile,
-    where it cannot be applied or would write what only schedulers may write.
+    where it cannot be applied, would write what only schedulers may write, or would add rights.
     """
     before = dict((pod.get("metadata") or {}).get("annotations") or {})
     for target in (pod, *labelled):
@@ -82,6 +86,12 @@ def apply(
     written = changed(before, after, (*SCHEDULER_KEYS, *FORBIDDEN_KEYS))
     if written:
         raise RefusedError(f"profile {profile.metadata.name} writes {written[0]}, which only a scheduler may write")
+    added = added_rights({"metadata": {"annotations": before}, "spec": spec}, pod)
+    if added:
+        raise RefusedError(
+            f"profile {profile.metadata.name} gives this pod what its author did not ask for: "
+            f"{', '.join(added[:_MOST_SHOWN])}; take it out of the profile"
+        )
     return pod
 
 
