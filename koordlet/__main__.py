@@ -1,5 +1,7 @@
 """The `koordlet` command; its subcommands are the modules of `koordlet/commands/`."""
 
+import os
+
 import click
 
 from koordlet.commands.actions import actions
@@ -26,6 +28,8 @@ def main() -> None:
       koordlet snapshot --seconds 5 --json      one measurement on stdout
       koordlet doctor                           what this host can measure
     """
+    # Whoever starts it: what it writes is not for others to change.
+    os.umask(os.umask(0o077) | 0o022)
 
 
 for command in (run, snapshot_command, doctor, top, demo, restore, restore_nodes, verdicts, actions, export):

@@ -23,6 +23,30 @@ SILENT_SECONDS = 5.0
 class _Handler(WSGIRequestHandler):
     timeout = SILENT_SECONDS
 
+    def parse_request(self) -> bool:
+        """Refuse HTTP/0.9 too, whose requests say no host and whose answers have no status."""
+        if not super().parse_request():
+            return False
+        if self.request_version == "HTTP/0.9":
+            self.send_error(400)
+            return False
+        return True
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Refuse what is no HTTP in a line of plain text, with a status line whatever version it came in."""
+        body = b"not a request that is served here\n"
+        self.request_version = self.protocol_version
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """Name the server without versions."""
+        return "koord"
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Say nothing of requests."""
 

@@ -10,6 +10,10 @@ One thread serves a connection: it answers the runtime's calls, and takes the an
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtobufMessage
 
 from koordlet.nri.mux import PLUGIN_STREAM, RUNTIME_STREAM, Mux, MuxError
 from koordlet.nri.ttrpc_pb2 import Request, Response, Status
@@ -19,6 +23,7 @@ MOST_BYTES = 4 << 20
 UNIMPLEMENTED, INTERNAL = 12, 13
 """Codes of gRPC."""
 _HEADER = struct.Struct(">IIBB")
+M = TypeVar("M", bound=ProtobufMessage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,13 @@ Handler = Callable[[str, bytes], bytes | None]
 """Answers a method with a payload; None where there is no such method."""
 
 
+def _message(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise MuxError(f"the other side sent what is no {kind.DESCRIPTOR.name}") from error
+
+
 class Connection:
     """Both services of one connection: that of the plugin, asked by the runtime, and that of the runtime."""
 
@@ -104,7 +116,7 @@ class Connection:
                 self._take_answer(message)
 
     def _answer(self, data: bytes) -> bytes:
-        request = Request.FromString(data)
+        request = _message(Request, data)
         payload = self._handler(request.method, request.payload) if request.service == self._service else None
         if payload is not None:
             return Response(payload=payload).SerializeToString()
@@ -113,6 +125,6 @@ class Connection:
 
     def _take_answer(self, message: Message) -> None:
         method = self._answers.pop(message.stream, None)
-        response = Response.FromString(message.data)
+        response = _message(Response, message.data)
         if method is not None and response.status.code:
             raise CallRefused(f"{method}: {response.status.message} (code {response.status.code})")

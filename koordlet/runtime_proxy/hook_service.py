@@ -5,6 +5,7 @@ import logging
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from koordlet.runtime_proxy import runtime_hooks_pb2 as pb
 from koordlet.runtime_proxy.hook_types import HOOK_SERVICE, HookType
 from koordlet.runtime_proxy.registration import FailurePolicy, HookServer, format_registration
 from koordlet.runtime_proxy.settings import HookServiceSettings
+from koordlet.serving.requests import decoded
 from koordlet.serving.socket_file import SocketUnusable, prepare_socket, private_place
 
 _log = logging.getLogger(__name__)
@@ -105,14 +107,14 @@ class HookService:
             name = hook.method.rpartition("/")[2]
             if hook.is_of_pod:
                 methods[name] = grpc.unary_unary_rpc_method_handler(
-                    lambda asked, context, hook=hook: self._about_pod(hook, asked, context),
-                    pb.PodSandboxHookRequest.FromString,
+                    decoded(pb.PodSandboxHookRequest, partial(self._about_pod, hook)),
+                    None,
                     pb.PodSandboxHookResponse.SerializeToString,
                 )
             else:
                 methods[name] = grpc.unary_unary_rpc_method_handler(
-                    lambda asked, context, hook=hook: self._about_container(hook, asked, context),
-                    pb.ContainerResourceHookRequest.FromString,
+                    decoded(pb.ContainerResourceHookRequest, partial(self._about_container, hook)),
+                    None,
                     pb.ContainerResourceHookResponse.SerializeToString,
                 )
         return grpc.method_handlers_generic_handler(HOOK_SERVICE, methods)

@@ -17,6 +17,7 @@ from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.broadcast import VerdictBroadcast, VerdictFilter
 from koordlet.serving.certificates import CertificateFiles, CertificatesUnusable, RotatingCertificates
 from koordlet.serving.newest_frame import NewestFrame
+from koordlet.serving.requests import decoded
 from koordlet.serving.settings import ServingSettings
 from koordlet.serving.socket_file import SocketUnusable, prepare_socket, private_place
 from koordlet.serving.status import AgentStatus
@@ -109,16 +110,16 @@ class AgentServer:
     def _handler(self) -> grpc.GenericRpcHandler:
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "Verdicts": grpc.unary_stream_rpc_method_handler(
-                self._verdicts, pb.VerdictFilter.FromString, pb.VerdictEvent.SerializeToString
+                decoded(pb.VerdictFilter, self._verdicts), None, pb.VerdictEvent.SerializeToString
             ),
             "ListVerdicts": grpc.unary_unary_rpc_method_handler(
-                self._list, pb.VerdictFilter.FromString, pb.VerdictList.SerializeToString
+                decoded(pb.VerdictFilter, self._list), None, pb.VerdictList.SerializeToString
             ),
             "Frames": grpc.unary_stream_rpc_method_handler(
-                self._measured, pb.FrameRequest.FromString, pb.FrameBlock.SerializeToString
+                decoded(pb.FrameRequest, self._measured), None, pb.FrameBlock.SerializeToString
             ),
             "Node": grpc.unary_unary_rpc_method_handler(
-                self._node, pb.NodeRequest.FromString, pb.NodeStatus.SerializeToString
+                decoded(pb.NodeRequest, self._node), None, pb.NodeStatus.SerializeToString
             ),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)

@@ -76,3 +76,16 @@ def test_the_longest_makes_room_for_another(server: MetricsServer, monkeypatch: 
 def test_a_port_that_is_taken_is_told(server: MetricsServer) -> None:
     with pytest.raises(OSError, match="in use"):
         MetricsServer("127.0.0.1", server.server_port, answer)
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET /\r\n", b"\x16\x03\x01\r\n", b"GET / HTTP/9\r\n\r\n"], ids=["old", "tls", "odd"]
+)
+def test_what_is_no_http_gets_a_status_and_a_line(server: MetricsServer, line: bytes) -> None:
+    with silent(server) as connection:
+        connection.sendall(line)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 400 ")
+    assert b"Python" not in head
+    assert body.count(b"\n") == 1
