@@ -84,6 +84,7 @@ def test_a_port_that_is_taken_is_told(server: MetricsServer) -> None:
 def test_what_is_no_http_gets_a_status_and_a_line(server: MetricsServer, line: bytes) -> None:
     with silent(server) as connection:
         connection.sendall(line)
+        connection.shutdown(socket.SHUT_WR)
         answer = b"".join(iter(lambda: connection.recv(4096), b""))
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 400 ")
