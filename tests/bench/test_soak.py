@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from bench.soak import Program, a_pending_pod, summary
+from bench.soak import Program, a_pending_pod, all_but, summary
 
 
 @pytest.fixture
@@ -66,3 +67,18 @@ def test_a_program_that_ended_is_a_fault(program: Program) -> None:
 
 def test_pods_name_the_scheduler() -> None:
     assert a_pending_pod(3)["spec"]["schedulerName"] == "koord-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_ours"),
+    [
+        ("/", True),
+        ("/soak-1", True),
+        ("/soak-1/kubepods/burstable", True),
+        ("/soak", False),
+        ("/soak-2", False),
+        ("/kubepods/burstable", False),
+    ],
+)
+def test_the_cgroups_of_other_programs_are_ignored(path: str, is_ours: bool) -> None:
+    assert any(fnmatchcase(path, pattern) for pattern in all_but("/soak-1")) != is_ours
