@@ -35,7 +35,7 @@ from tests.deploy.charts import ROOT as TREE
 from tests.e2e.test_dashboards import Prometheus, program
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 SERVERS = ("koord-manager", "koord-scheduler", "koord-descheduler")
 NOBODY = 65532
