@@ -116,10 +116,10 @@ class Runtime:
                     found.append(Started(_SHIM, pid, begun))
         return found
 
-    def ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def ctr(self, *arguments: str, timeout_seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run containerd's own client in the namespace of CRI."""
         command = [self.assets / "ctr", "--address", self.socket, "--namespace", "k8s.io", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_seconds)
 
     def _configure_network(self) -> None:
         folder = self.directory / "cni"

@@ -78,7 +78,7 @@ def image(node: Node) -> str:
     archive = os.environ.get("KOORD_IMAGE", "")
     if not archive:
         pytest.skip("KOORD_IMAGE is not set: make it with `make image`, dist/koord-*.oci.tar")
-    done = node.runtime.ctr("images", "import", archive)
+    done = node.runtime.ctr("images", "import", archive, timeout_seconds=300.0)
     assert done.returncode == 0, done.stderr
     (name, *_) = re.findall(rf"{REPOSITORY}:\S+", node.runtime.ctr("images", "list").stdout)
     done = node.runtime.ctr("images", "tag", "--force", name, f"{REPOSITORY}:{NEXT}")
