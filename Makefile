@@ -100,6 +100,10 @@ $(SPARK)/.installed: tests/controllers/analysis/spark.lock | $(STAMP)
 	@$(PYTHON) -m pip install --quiet --require-hashes --no-build-isolation --target $(SPARK) -r $<
 	@touch $@
 
+.PHONY: first-ten-minutes
+first-ten-minutes: provision-test $(STAMP) ## what README and tour say, in a fresh clone, with the time of each command; needs root
+	@$(PYTHON) -m tests.first_ten_minutes
+
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy && $(VENV)/bin/lint-imports
 

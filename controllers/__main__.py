@@ -27,6 +27,7 @@ from cluster.command_line import (
 )
 from cluster.serving import listen
 from controllers.analysis.command import analyze, compact
+from controllers.capacity.cluster_use import ClusterUseTable
 from controllers.cluster_page.serve import SHOWN, serve_page
 from controllers.forecast.command import backtest
 from controllers.models.command import train_models
@@ -34,11 +35,13 @@ from controllers.profiles.command import profile
 from controllers.recommend.command import recommend
 from controllers.recommend.observed import WorkloadUsage
 from controllers.runtime.clients import connect_clients
+from controllers.runtime.cluster_use_metrics import ClusterUseMetrics
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
 from controllers.runtime.loop import HINTS, Loop, view_once
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.settings import ManagerSettings, build
+from controllers.runtime.view import AnyProjection
 from controllers.runtime.writes import Write
 
 if TYPE_CHECKING:
@@ -111,6 +114,9 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     elector = chosen.cluster.elector(lease, name, TIMES, metrics.requested) if leader_elect else None
     leading = (lambda: elector.leading) if elector else (lambda: True)
     reader, writer, recorder = connect_clients(chosen.cluster, name, loop_settings, metrics, leading)
+    tables: list[type[AnyProjection]] = [WorkloadUsage] if settings.external_metrics.enabled else []
+    if "overcommit" in built:  # it watches the same kinds
+        tables.append(ClusterUseTable)
     loop = Loop(
         reader,
         writer,
@@ -120,8 +126,10 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
         metrics=metrics,
         leading=leading,
         shown=SHOWN if settings.page.enabled else (),
-        tables=(WorkloadUsage,) if settings.external_metrics.enabled else (),
+        tables=tables,
     )
+    if ClusterUseTable in tables:
+        metrics.registry.register(ClusterUseMetrics(loop.table(ClusterUseTable)))
     health = Health(metrics.registry, loop.ready.is_set, loop.fault)
     try:
         server = listen(health, address, port, public=True)

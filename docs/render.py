@@ -6,6 +6,7 @@ from pathlib import Path
 from api.lake import TABLES, kind_of
 from detector.explain.symptom_table import symptom_table
 from detector.registry import default_rules, discover_symptoms
+from docs.program_metrics import program_tables
 from koordlet.hooks.page import rewritten as with_rules
 from koordlet.host.knobs.spec import KnobFile
 from koordlet.host.knobs.table import KNOBS
@@ -20,7 +21,7 @@ _KNOBS = re.compile(r"(?<=\n)((?:\| [\w.]+ \|.*\n)+)(?=\n\*\*Reclaim on v1)")
 
 def main() -> None:
     """Write docs/metrics.md, and the tables of the documents on strategies, hooks, verdicts and the enforcer."""
-    (DOCUMENTS / "metrics.md").write_text(render())
+    (DOCUMENTS / "metrics.md").write_text(metrics_page())
     strategies, verdicts, enforcer = (DOCUMENTS / f"{name}.md" for name in ("strategies", "verdicts", "enforcer"))
     strategies.write_text(rewritten(strategies.read_text()))
     hooks = DOCUMENTS / "hooks.md"
@@ -31,6 +32,11 @@ def main() -> None:
     table = symptom_table(symptoms, default_rules(symptoms))
     verdicts.write_text(_SYMPTOMS.sub(lambda marks: marks[1] + table + marks[2], verdicts.read_text()))
     enforcer.write_text(_KNOBS.sub(lambda rows: knob_rows(rows[1]), enforcer.read_text()))
+
+
+def metrics_page() -> str:
+    """Return docs/metrics.md: the agent's metrics, then those of the other programs."""
+    return render() + program_tables()
 
 
 def lake_tables() -> str:

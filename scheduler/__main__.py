@@ -25,6 +25,7 @@ from scheduler.configuration.document import KubeConfiguration, LeaderElection, 
 from scheduler.engine import Engine
 from scheduler.explain.why import explain, find_pod, load
 from scheduler.loop import ForbiddenKindError, Loop
+from scheduler.metrics import Metrics
 from scheduler.profile import SchedulerSettings
 from scheduler.serving.http_api import HealthApi, HttpApi, listener_bounds
 
@@ -135,10 +136,12 @@ def run(
     elector = chosen.elector(held, name, _lease_times(election)) if competes else None
     leading = (lambda: elector.leading) if elector else None
     leads = leading or (lambda: True)
-    client = chosen.client(sending)
-    writes = chosen.client(_fenced(sending, elector), may_write=leads)
-    recorder = EventRecorder(chosen.client(may_write=leads), RecorderSettings(settings.scheduler_name, name))
-    loop = Loop(client, engine, writes=writes, recorder=recorder, leading=leading)
+    metrics = Metrics(settings.scheduler_name)
+    client = chosen.client(sending, metrics.requested)
+    writes = chosen.client(_fenced(sending, elector), metrics.requested, may_write=leads)
+    told = chosen.client(observe=metrics.requested, may_write=leads)
+    recorder = EventRecorder(told, RecorderSettings(settings.scheduler_name, name))
+    loop = Loop(client, engine, writes=writes, recorder=recorder, metrics=metrics, leading=leading)
     tls = _tls_files(tls_cert, tls_key, client_ca)
     if tls is not None and settings.extender_scheduler_names and not binders:
         die("the extender is on and no client may use it", hint="give --bind-client-name", code=USAGE_ERROR)

@@ -1,12 +1,17 @@
 """Prometheus metrics under the stock scheduler's names, so that its dashboards and alerts keep working."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import time
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from scheduler.engine import Engine
 from scheduler.outcome import AttemptOutcome, Result
 
 ATTEMPT_BUCKETS = tuple(0.001 * 2**step for step in range(15))
 FAST_ATTEMPT_BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, *ATTEMPT_BUCKETS)
+REQUEST_BUCKETS = tuple(0.005 * 2**step for step in range(12))
+MOST_BEGUN = 10_000
+"""Attempts without an end of which the beginning is known."""
 WAIT_BUCKETS = tuple(0.01 * 2**step for step in range(20))
 
 
@@ -73,21 +78,69 @@ class Metrics:
         self._unwritten = Counter(
             "koord_scheduler_failed_writes", "Writes that failed, by verb.", ("verb",), registry=self.registry
         )
+        self._algorithm_seconds = Histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Time of one attempt, without the binding.",
+            buckets=FAST_ATTEMPT_BUCKETS,
+            registry=self.registry,
+        )
+        self._whole_seconds = Histogram(
+            "scheduler_e2e_scheduling_duration_seconds",
+            "Time of one attempt with the binding.",
+            ("result", "profile"),
+            buckets=FAST_ATTEMPT_BUCKETS,
+            registry=self.registry,
+        )
+        self._pod_seconds = Histogram(
+            "scheduler_pod_scheduling_duration_seconds",
+            "Time from a pod's arrival in the queue to its binding, under the older name.",
+            ("attempts",),
+            buckets=WAIT_BUCKETS,
+            registry=self.registry,
+        )
+        self._incoming = Counter(
+            "scheduler_queue_incoming_pods",
+            "Pods that came into a queue, by what brought them there.",
+            ("queue", "event"),
+            registry=self.registry,
+        )
+        self._incoming_before: dict[tuple[str, str], int] = {}
+        self._requests = Counter(
+            "rest_client_requests", "Requests to the API server.", ("method", "code"), registry=self.registry
+        )
+        self._request_seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "Time of requests to the API server.",
+            ("verb",),
+            buckets=REQUEST_BUCKETS,
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+        self._begun: dict[str, float] = {}
+        """Start of the last attempt by uid, in seconds of the performance counter."""
         self._waiting = Gauge("scheduler_permit_waiting_pods", "Pods that wait at Permit.", registry=self.registry)
 
     def attempted(self, outcome: AttemptOutcome, seconds: float) -> None:
         """Observe the duration of one attempt."""
         result = Result.SCHEDULED if outcome.result is Result.WAITING else outcome.result
         self._attempt_seconds.labels(result.value, self._profile).observe(seconds)
+        self._algorithm_seconds.observe(seconds)
+        self._begun[outcome.info.uid] = time.perf_counter() - seconds
+        if len(self._begun) > MOST_BEGUN:
+            del self._begun[next(iter(self._begun))]
 
     def ended(self, outcome: AttemptOutcome, now: float) -> None:
         """Count an attempt that ended: bound, refused or failed."""
         if outcome.result is Result.WAITING:
             return
         self._attempts.labels(outcome.result.value, self._profile).inc()
+        begun = self._begun.pop(outcome.info.uid, None)
+        if begun is not None:
+            self._whole_seconds.labels(outcome.result.value, self._profile).observe(time.perf_counter() - begun)
         if outcome.result is Result.SCHEDULED:
             label = str(outcome.attempts) if outcome.attempts < 16 else "16+"
             self._wait_seconds.labels(label).observe(max(0.0, now - outcome.first_seen))
+            self._pod_seconds.labels(label).observe(max(0.0, now - outcome.first_seen))
             self._pod_attempts.observe(outcome.attempts)
         if outcome.victims:
             self._preemptions.inc()
@@ -101,10 +154,19 @@ class Metrics:
         """Count a write that failed."""
         self._unwritten.labels(verb).inc()
 
+    def requested(self, method: str, status: int, seconds: float) -> None:
+        """Count a request to the API server; safe from any thread."""
+        self._requests.labels(method, str(status)).inc()
+        self._request_seconds.labels(method).observe(seconds)
+
     def counted(self, engine: Engine) -> None:
         """Set the gauges; called about once a second, in the engine's thread."""
         for state, count in engine.queue.counts().items():
             self._pending.labels(state).set(count)
+        for key, total in engine.queue.incoming.items():
+            before = self._incoming_before.get(key, 0)
+            self._incoming.labels(*key).inc(total - before if total >= before else total)
+            self._incoming_before[key] = total
         snapshot = engine.snapshot
         assumed = sum(1 for placement in snapshot.pods.values() if placement.assumed)
         self._cache.labels("nodes").set(snapshot.node_count)

@@ -6,7 +6,7 @@ attempt and requeue count as well. Time comes in as an argument, in seconds.
 """
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +21,7 @@ Gate: TypeAlias = Callable[[PodInfo], Reason | None]
 Hint: TypeAlias = Callable[[str, PodInfo, ObjectEvent], bool]
 """(plugin, pod, event): whether the event may place a pod that the plugin rejected."""
 
+_FAILED = "ScheduleAttemptFailure"
 MAX_EVENTS = 1024
 SWEEP_AT = 256
 """Length of a heap from which stale entries are looked for."""
@@ -93,6 +94,8 @@ class PodQueue:
     """Pods in flight in the order of their starts, each with the number of events before."""
     starts: int = 0
     """Attempts that have begun."""
+    incoming: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Times that a pod came into a queue, by queue and what brought it there, as the stock scheduler spells both."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -125,14 +128,14 @@ class PodQueue:
         queued = self._pods.get(info.uid)
         if queued is None:
             queued = self._pods[info.uid] = QueuedPod(info, now, now)
-            self._admit(queued, now)
+            self._admit(queued, now, "PodAdd")
             return
         changed = queued.info.cls is not info.cls or queued.state is QueueState.GATED
         queued.info = info
         if changed and queued.state in (QueueState.UNSCHEDULABLE, QueueState.GATED):
-            self._wake(queued, now)
+            self._wake(queued, now, "PodUpdate")
         elif changed and queued.state is QueueState.ACTIVE:
-            self._admit(queued, now)
+            self._admit(queued, now, "PodUpdate")
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Forget a pod."""
@@ -173,9 +176,9 @@ class PodQueue:
         again = not rejected_by or self._missed_event(queued)
         self._land(info.uid)
         if again:
-            self._back_off(queued)
+            self._back_off(queued, _FAILED)
             return
-        self._park(queued, QueueState.UNSCHEDULABLE, now)
+        self._park(queued, QueueState.UNSCHEDULABLE, now, _FAILED)
 
     def on_event(self, event: ObjectEvent, now: float) -> None:
         """Something changed in the cluster: wake the pods it may place."""
@@ -189,9 +192,9 @@ class PodQueue:
             for uid in list(self._parked.get(plugin, ())):
                 queued = self._pods[uid]
                 if queued.state is QueueState.UNSCHEDULABLE and self.hint(plugin, queued.info, event):
-                    self._wake(queued, now)
+                    self._wake(queued, now, event.kind)
                 elif queued.state is QueueState.GATED:
-                    self._admit(queued, now)
+                    self._admit(queued, now, event.kind)
 
     def on_release(self, event: ObjectEvent, now: float, *, since: int, kin: Container[str]) -> None:
         """A placed pod gave its share back: wake those that were tried after it took it, its kin excepted.
@@ -207,14 +210,14 @@ class PodQueue:
                     and uid not in kin
                     and self.hint(plugin, queued.info, event)
                 ):
-                    self._wake(queued, now)
+                    self._wake(queued, now, event.kind)
 
     def activate(self, uids: Iterable[str], now: float) -> None:
         """Bring pods to the active queue at once, gates permitting."""
         for uid in uids:
             queued = self._pods.get(uid)
             if queued is not None and queued.state not in (QueueState.IN_FLIGHT, QueueState.ACTIVE):
-                self._admit(queued, now)
+                self._admit(queued, now, "ForceActivate")
 
     def next_wake(self) -> float | None:
         """Time at which the earliest back-off ends; None when nothing backs off."""
@@ -238,27 +241,29 @@ class PodQueue:
         while len(self._events) > self._event_count - oldest:
             self._events.popleft()
 
-    def _admit(self, queued: QueuedPod, now: float) -> None:
+    def _admit(self, queued: QueuedPod, now: float, why: str) -> None:
         self._unpark(queued)
         reason = self.gate(queued.info)
         if reason is not None:
             queued.rejected_by, queued.reason = frozenset({reason.plugin}), reason.text
-            self._park(queued, QueueState.GATED, now)
+            self._park(queued, QueueState.GATED, now, why)
             return
+        self.incoming[QueueState.ACTIVE.value, why] += 1
         queued.state, queued.queued_at = QueueState.ACTIVE, now
         queued.ticket = next(self._tickets)
         key = self.sort_key(queued.info, queued.queued_at)
         heapq.heappush(self._active, (*key, queued.ticket, queued.info.uid))
         self._sweep(self._active, QueueState.ACTIVE)
 
-    def _wake(self, queued: QueuedPod, now: float) -> None:
+    def _wake(self, queued: QueuedPod, now: float, why: str) -> None:
         if queued.retry_at <= now:
-            self._admit(queued, now)
+            self._admit(queued, now, why)
         else:
-            self._back_off(queued)
+            self._back_off(queued, why)
 
-    def _back_off(self, queued: QueuedPod) -> None:
+    def _back_off(self, queued: QueuedPod, why: str) -> None:
         self._unpark(queued)
+        self.incoming[QueueState.BACKOFF.value, why] += 1
         queued.state, queued.ticket = QueueState.BACKOFF, next(self._tickets)
         heapq.heappush(self._waiting, (queued.retry_at, queued.ticket, queued.info.uid))
         self._sweep(self._waiting, QueueState.BACKOFF)
@@ -273,7 +278,8 @@ class PodQueue:
         queued = self._pods.get(uid)
         return queued is not None and queued.ticket == ticket and queued.state is state
 
-    def _park(self, queued: QueuedPod, state: QueueState, now: float) -> None:
+    def _park(self, queued: QueuedPod, state: QueueState, now: float, why: str) -> None:
+        self.incoming[state.value, why] += 1
         queued.state, queued.parked_at = state, now
         for plugin in queued.rejected_by:
             self._parked.setdefault(plugin, set()).add(queued.info.uid)
@@ -299,10 +305,10 @@ class PodQueue:
             _, ticket, uid = heapq.heappop(self._waiting)
             queued = self._pods.get(uid)
             if queued is not None and queued.ticket == ticket and queued.state is QueueState.BACKOFF:
-                self._admit(queued, now)
+                self._admit(queued, now, "BackoffComplete")
 
     def flush_parked(self, now: float) -> None:
         """Try pods again that no event spoke for in a long time."""
         for queued in list(self._pods.values()):
             if queued.state is QueueState.UNSCHEDULABLE and now - queued.parked_at >= self.flush_after:
-                self._wake(queued, now)
+                self._wake(queued, now, "UnschedulableTimeout")

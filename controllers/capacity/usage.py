@@ -135,16 +135,17 @@ def _applications(metric: NodeMetric, band: PriorityBand) -> Amounts:
     return total(
         amounts(each.usage.resources)
         for each in metric.status.host_application_metric
-        if _stated_band(each.priority, each.qos) is band
+        if stated_band(each.priority, each.qos) is band
     )
 
 
 def is_low(report: PodUsage) -> bool:
     """Return whether a report is that of a batch or free pod."""
-    return _stated_band(report.priority, report.qos) in LOW_BANDS
+    return stated_band(report.priority, report.qos) in LOW_BANDS
 
 
-def _stated_band(priority: str, qos: str) -> PriorityBand:
+def stated_band(priority: str, qos: str) -> PriorityBand:
+    """Return the band that a report states; else batch for BE and prod for all other classes."""
     if priority in frozenset(PriorityBand) and priority:
         return PriorityBand(priority)
     return PriorityBand.BATCH if qos == QoSClass.BE else PriorityBand.PROD

@@ -23,14 +23,13 @@ from cluster.command_line import (
 from cluster.serving import listen
 from controllers.descheduler.configuration import BuiltProfile, DeschedulerConfiguration, build
 from controllers.descheduler.cycle import Descheduler
+from controllers.descheduler.metrics import DeschedulerMetrics
 from controllers.descheduler.scheduler_client import SchedulerAddress, SchedulerClient
 from controllers.migration.migrations import Migrations
 from controllers.migration.settings import MigrationArgs
 from controllers.runtime.clients import connect_clients
-from controllers.runtime.controller import AnyController
 from controllers.runtime.health import Health
 from controllers.runtime.loop import HINTS, Loop, view_once
-from controllers.runtime.metrics import Metrics
 from controllers.runtime.settings import LoopSettings
 from controllers.runtime.writer import UnplacedError
 from controllers.runtime.writes import Writes
@@ -91,15 +90,17 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
     """
     cluster, scheduler = chosen
     configuration, profiles = _configuration(cluster)
-    metrics = Metrics("koord_descheduler")
+    # The lease names the instance: jobs outlive the process that made them.
+    instance = lease.replace("/", ".")
+    descheduler = Descheduler(configuration, profiles, instance)
+    metrics = DeschedulerMetrics(descheduler.limited)
     elector = cluster.elector(lease, identity(), TIMES, metrics.requested) if leader_elect else None
     leading = (lambda: elector.leading) if elector else (lambda: True)
     reader, writer, recorder = connect_clients(cluster, identity(), LOOP, metrics, leading)
     loop = Loop(
         reader,
         writer,
-        # The lease names the instance: jobs outlive the process that made them.
-        controllers_of(configuration, profiles, lease.replace("/", ".")),
+        {"descheduler": descheduler, "migration": migrations_of(configuration, profiles, instance)},
         LOOP,
         recorder=recorder,
         metrics=metrics,
@@ -178,7 +179,7 @@ def explain(chosen: tuple[Chosen, SchedulerAddress], target: str) -> None:
         die(f"{target}: expected pod/NAMESPACE/NAME or podmigrationjob/NAME", code=USAGE_ERROR)
     cluster, _ = chosen
     configuration, profiles = _configuration(cluster)
-    migrations = controllers_of(configuration, profiles, PROGRAM)["migration"]
+    migrations = migrations_of(configuration, profiles, PROGRAM)
     with cluster.client() as client:
         try:
             view = view_once(client, {"migration": migrations})["migration"]
@@ -191,15 +192,10 @@ def explain(chosen: tuple[Chosen, SchedulerAddress], target: str) -> None:
         click.echo(line)
 
 
-def controllers_of(
-    configuration: DeschedulerConfiguration, profiles: list[BuiltProfile], identity: str
-) -> dict[str, AnyController]:
-    """Return the controllers of the program; jobs follow the arguments of the first profile."""
+def migrations_of(configuration: DeschedulerConfiguration, profiles: list[BuiltProfile], identity: str) -> Migrations:
+    """Return the controller of jobs; they follow the arguments of the first profile."""
     args = profiles[0].migration if profiles else MigrationArgs()
-    return {
-        "descheduler": Descheduler(configuration, profiles, identity),
-        "migration": Migrations(args, identity, configuration.workloads),
-    }
+    return Migrations(args, identity, configuration.workloads)
 
 
 def _configuration(chosen: Chosen) -> tuple[DeschedulerConfiguration, list[BuiltProfile]]:

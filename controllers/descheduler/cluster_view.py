@@ -35,6 +35,8 @@ ENDED = frozenset({"Succeeded", "Failed", "Aborted"})
 """Phases of a job in which nothing more happens."""
 ANNOTATION_PASSED = "scheduling.koordinator.sh/passed-arbitration"
 ANNOTATION_CREATED_BY = "descheduler.koordinator.sh/job-created-by"
+ANNOTATION_TRIGGER = "descheduler.koordinator.sh/evict-trigger"
+"""Annotation of a job: the plugin that chose the pod."""
 ANNOTATION_APPROVAL = "descheduler.koordinator.sh/approval"
 ANNOTATION_WORKLOAD = "descheduler.koordinator.sh/workload-uid"
 """Annotation of a job, by which limits of workloads outlast the process and the pod."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from controllers.descheduler.cluster_view import (
     ANNOTATION_APPROVAL,
     ANNOTATION_CREATED_BY,
     ANNOTATION_NODE,
+    ANNOTATION_TRIGGER,
     ANNOTATION_WORKLOAD,
     Cluster,
     node_ready,
@@ -36,7 +38,6 @@ from controllers.runtime.writes import Write, Writes, create, patch, reference
 log = logging.getLogger(__name__)
 
 ANNOTATION_REASON = "descheduler.koordinator.sh/evict-reason"
-ANNOTATION_TRIGGER = "descheduler.koordinator.sh/evict-trigger"
 UNPLACED = "unplaced"
 """Result of a creation for which the scheduler has no node, or does not answer."""
 EVENT_SECONDS = 10.0
@@ -55,6 +56,8 @@ class Descheduler(Controller[ControllerSettings]):
         self.identity = identity
         self.refused: list[tuple[str, str, str]] = []
         """Plugin, pod and reason of the last cycle's refusals."""
+        self.limited: Counter[tuple[str, str, str, str]] = Counter()
+        """Pods that a limit of nodes or namespaces kept, by plugin, node, namespace and limit."""
         remembered = [each.migration.remembered_seconds for each in profiles]
         self._limits = Limits(configuration, max(remembered, default=0.0))
         self._asked: dict[str, str] = {}
@@ -140,7 +143,11 @@ class Descheduler(Controller[ControllerSettings]):
                         args, scheduler = profile.migration, wanted.pod.spec.scheduler_name
                         if args.default_job_mode == "ReservationFirst" and scheduler not in args.scheduler_names:
                             return Refusal(f"its scheduler {scheduler} knows no reservations")
-                        return self._limits.admit(wanted, cluster, profile.migration, now)
+                        refusal = self._limits.admit(wanted, cluster, profile.migration, now)
+                        if refusal is not None and refusal.limit:
+                            space, node = wanted.pod.metadata.namespace, wanted.pod.spec.node_name
+                            self.limited[wanted.plugin, node, space, refusal.limit] += 1
+                        return refusal
 
                     yield profile, plugin, Session(cluster, now, nodes, chosen, plugin.args, plugin.name, admit)
 

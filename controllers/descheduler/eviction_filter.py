@@ -83,6 +83,8 @@ class Refusal:
     reason: str
     passing: bool = False
     spent: bool = False
+    limit: str = ""
+    """Limit of a cycle that was met: of `node` or `namespace`."""
 
 
 class EvictionFilter:

@@ -67,19 +67,19 @@ class Limits:
         self._forget(now)
         if pod.metadata.uid in self._unplaced:
             return Refusal("the scheduler had no node for it lately", passing=True)
-        for count, most, what, spent in (
-            (self._total, stated.max_no_of_pods_to_evict_total, "in this cycle", True),
-            (self._by_node[node], stated.max_no_of_pods_to_evict_per_node, f"of node {node} in this cycle", False),
+        for count, most, what, limit in (
+            (self._total, stated.max_no_of_pods_to_evict_total, "in this cycle", ""),
+            (self._by_node[node], stated.max_no_of_pods_to_evict_per_node, f"of node {node} in this cycle", "node"),
             (
                 self._by_namespace[namespace],
                 stated.max_no_of_pods_to_evict_per_namespace,
                 f"of namespace {namespace} in this cycle",
-                False,
+                "namespace",
             ),
-            (len(self._recent), stated.max_no_of_pods_to_evict_per_minute, "in this minute", True),
+            (len(self._recent), stated.max_no_of_pods_to_evict_per_minute, "in this minute", ""),
         ):
             if most is not None and count >= most:
-                return Refusal(f"{count} pods {what} already", passing=True, spent=spent)
+                return Refusal(f"{count} pods {what} already", passing=True, spent=not limit, limit=limit)
         workload = cluster.workload(pod)
         if workload is not None:
             limiter = args.workload_limiter

@@ -18,6 +18,7 @@ from controllers.descheduler.cluster_view import (
     ANNOTATION_CREATED_BY,
     ANNOTATION_NODE,
     ANNOTATION_PASSED,
+    ANNOTATION_TRIGGER,
     ANNOTATION_WORKLOAD,
     ENDED,
     Cluster,
@@ -31,9 +32,11 @@ from controllers.migration.reservations import reservation_name, reservation_of
 from controllers.migration.settings import MigrationArgs
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import View
-from controllers.runtime.writes import Verb, Write, Writes, create, delete, kind_name, patch, reference
+from controllers.runtime.writes import Move, Verb, Write, Writes, create, delete, kind_name, patch, reference
 
 LABEL_POLICY = "koordinator.sh/evict-policy"
+MANUAL = "manual"
+"""Stands for the plugin where no plugin of the descheduler made the job."""
 ANNOTATION_SOFT = "scheduling.koordinator.sh/soft-eviction"
 
 
@@ -182,7 +185,10 @@ class Migrations(Controller[ControllerSettings]):
             return [replace(soft, instead=self._status(job, forbidden))]
         question = _question(cluster, pod) if progress.mode_of(job) == "EvictDirectly" else None
         uid = pod.metadata.uid
-        evict = Write(Verb.EVICT, POD, key, None, why, uid=uid, event=event, question=question, grace_seconds=grace)
+        move = Move(job.metadata.annotations.get(ANNOTATION_TRIGGER, MANUAL), pod.spec.node_name)
+        evict = Write(
+            Verb.EVICT, POD, key, None, why, uid=uid, event=event, question=question, grace_seconds=grace, moves=move
+        )
         if policy != "Delete" or stated != "Delete":
             # A deletion heeds no disruption budget: a label alone, which a pod's author may set, does not choose it.
             return [evict]

@@ -51,11 +51,22 @@ class Write:
     """Grace period of a deletion or eviction; None leaves it to the pod."""
     strategic: bool = False
     """The patch is Kubernetes' own merge, which merges lists of named things by name; of builtin kinds only."""
+    moves: "Move | None" = None
+    """Set where the write moves a pod from its node."""
 
     @property
     def target(self) -> "Target":
         """The object that it changes."""
         return Target(kind_name(self.resource), self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A pod that is taken from its node, as metrics count it."""
+
+    strategy: str
+    """Plugin of the descheduler that chose it; `manual` for a migration that a person or another program asked for."""
+    node: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,17 @@ log = logging.getLogger(__name__)
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
+def webhook_seconds(registry: CollectorRegistry) -> Histogram:
+    """Return the histogram of answers, registered."""
+    return Histogram(
+        "koord_manager_webhook_duration_seconds",
+        "Time to answer a review, by path and result",
+        ["path", "result"],
+        buckets=_BUCKETS,
+        registry=registry,
+    )
+
+
 class Webhooks:
     """All of admission. `client` is its own: reviews must not wait behind a controller's writes."""
 
@@ -33,13 +44,7 @@ class Webhooks:
         self._watched = WatchedCluster(client, settings)
         self._keeper = CertificateKeeper(client, settings, self._context)
         self._server = webhook_listener(settings, self._context, self._answer, lambda: self.ready)
-        self._seconds = Histogram(
-            "koord_manager_webhook_duration_seconds",
-            "Time to answer a review, by path and result",
-            ["path", "result"],
-            buckets=_BUCKETS,
-            registry=registry or CollectorRegistry(),
-        )
+        self._seconds = webhook_seconds(registry or CollectorRegistry())
 
     @property
     def port(self) -> int:

@@ -1,15 +1,19 @@
 """Dashboards of a cluster: all nodes together, scheduler, manager."""
 
 from .board import Dashboard, Panel, Query
-from .expressions import PLACE, RATE, WHO, WITH_CLASS, counted_once, one, quantile, rate, top
+from .expressions import PLACE, RATE, WHO, one, quantile, rate, top
 
 
 def cluster() -> Dashboard:
     """All nodes together."""
     busy, cpus = "koord_host_cpu_busy_seconds_total", "count(koord_host_cpu_busy_seconds_total)"
-    used = f"{rate(busy)} / {cpus}"
     free = "sum(koord_host_memory_available_bytes) / sum(koord_host_memory_total_bytes)"
-    by_class = f"sum by (qos) ({counted_once('koord_cgroup_cpu_usage_seconds_total', WITH_CLASS, RATE)})"
+    by_class = rate("koord_priority_cpu_usage_seconds_total", by="priority")
+    parts = {
+        "Prod": "What services and other work of full price use of all CPUs.",
+        "Batch": "What batch work uses; the day's mean rises with it.",
+        "Mid": "What mid work, which lives on what prod reserves and leaves, uses.",
+    }
     return Dashboard(
         "koord-cluster",
         "Koord / Cluster",
@@ -19,46 +23,71 @@ def cluster() -> Dashboard:
                 "Use",
                 (
                     Panel(
-                        "CPU use of all nodes, mean of a day",
+                        "All nodes, mean of a day",
                         one(f"sum(rate({busy}[1d])) / {cpus}"),
                         "percentunit",
                         "stat",
-                        6,
+                        8,
                         6,
                         "The number that co-location exists to raise: busy CPU time of a day over all CPU time.",
                         most=1,
                     ),
                     Panel(
-                        "Lost by latency-sensitive work",
-                        one("sum(koord_verdict_lost_seconds_per_second) or vector(0)"),
-                        "s",
+                        "Total, now",
+                        one(f"{rate(busy)} / {cpus}"),
+                        "percentunit",
                         "stat",
+                        4,
                         6,
-                        6,
-                        "Seconds that victims lose in each second, over all open verdicts.",
+                        "Busy CPU time over all CPU time.",
+                        most=1,
                     ),
-                    Panel("Nodes", one("count(koord_build_info)"), "short", "stat", 4, 6),
-                    Panel("Open verdicts", one("sum(koord_verdicts_open) or vector(0)"), "short", "stat", 4, 6),
-                    Panel("Actions in effect", one("sum(koord_settings_active) or vector(0)"), "short", "stat", 4, 6),
+                    *(
+                        Panel(
+                            title,
+                            one(
+                                f"{rate('koord_priority_cpu_usage_seconds_total', _is(title.lower()))} / {cpus}",
+                            ),
+                            "percentunit",
+                            "stat",
+                            4,
+                            6,
+                            about,
+                            most=1,
+                        )
+                        for title, about in parts.items()
+                    ),
                     Panel(
                         "CPU and memory",
-                        (Query(used, "CPU"), Query(f"1 - {free}", "memory")),
+                        (Query(f"{rate(busy)} / {cpus}", "CPU"), Query(f"1 - {free}", "memory")),
                         "percentunit",
                         most=1,
                         about="Share in use over all nodes.",
                     ),
                     Panel(
-                        "CPU by class",
-                        one(by_class, "{{qos}}"),
+                        "CPU by priority class",
+                        one(by_class, "{{priority}}"),
                         "cores",
                         stacked=True,
-                        about="Cores used by QoS class; best-effort work should fill what the others leave.",
+                        about="Batch and mid work should fill what prod leaves; system is the nodes' own programs.",
                     ),
                 ),
             ),
             (
                 "Loss",
                 (
+                    Panel(
+                        "Lost by latency-sensitive work",
+                        one("sum(koord_verdict_lost_seconds_per_second) or vector(0)"),
+                        "s",
+                        "stat",
+                        8,
+                        5,
+                        "Seconds that victims lose in each second, over all open verdicts.",
+                    ),
+                    Panel("Nodes", one("count(koord_build_info)"), "short", "stat", 5, 5),
+                    Panel("Open verdicts", one("sum(koord_verdicts_open) or vector(0)"), "short", "stat", 5, 5),
+                    Panel("Actions in effect", one("sum(koord_settings_active) or vector(0)"), "short", "stat", 6, 5),
                     Panel(
                         "Seconds lost per second, by resource",
                         one(
@@ -91,6 +120,10 @@ def cluster() -> Dashboard:
         ),
         span="now-24h",
     )
+
+
+def _is(priority: str) -> str:
+    return f'priority="{priority}"'
 
 
 def scheduler() -> Dashboard:

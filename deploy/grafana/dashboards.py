@@ -6,6 +6,7 @@ Kubernetes, whose series have neither label, are shown under "All".
 
 from collections.abc import Sequence
 
+from .batch_boards import overcommit, owners
 from .board import Dashboard
 from .cluster_boards import cluster, manager, scheduler
 from .node_boards import actions, agent, culprits, node, workload
@@ -13,4 +14,15 @@ from .node_boards import actions, agent, culprits, node, workload
 
 def dashboards() -> Sequence[Dashboard]:
     """All dashboards, the overview first."""
-    return (cluster(), node(), workload(), culprits(), actions(), scheduler(), manager(), agent())
+    return (
+        cluster(),
+        overcommit(),
+        owners(),
+        node(),
+        workload(),
+        culprits(),
+        actions(),
+        scheduler(),
+        manager(),
+        agent(),
+    )

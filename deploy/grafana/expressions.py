@@ -6,7 +6,6 @@ from .board import Query, Variable
 
 RATE = "[$__rate_interval]"
 OF_NODE = 'instance=~"$instance"'
-WITH_CLASS = 'qos!=""'
 OF_POD = 'namespace=~"$namespace",pod=~"$pod",cgroup=~"$cgroup"'
 OF_VICTIM = 'namespace=~"$namespace",pod=~"$pod",victim_cgroup=~"$cgroup"'
 INSTANCES = Variable("instance", "label_values(koord_build_info, instance)")

@@ -2,7 +2,7 @@
 
 To add a collector `x`, write two files: `x.py` here with one class derived from `Collector`, whose `metrics` declare
 its columns, and `tests/koordlet/collectors/test_x.py`. `open` raises `Unsupported(reason, remedy)` where the host lacks
-the files. The columns are then in frames, deltas and metrics; `python -m koordlet.metrics.page` documents them. A
+the files. The columns are then in frames, deltas and metrics; `make docs` documents them. A
 collector of another distribution is found by its entry point in the group `koord.collectors` and needs no change here.
 """
 

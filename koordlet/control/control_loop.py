@@ -17,6 +17,7 @@ import msgspec
 from api.intents import Intent, Setting
 from koordlet.config import AgentSettings, EnforcerSettings
 from koordlet.control.capabilities import CapabilityReader
+from koordlet.control.eviction_counts import BEGUN, EvictionCounts
 from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
 from koordlet.control.lease_thread import LeaseThread
@@ -48,8 +49,6 @@ from probes.tripwire import Trip, Tripwire
 _log = logging.getLogger(__name__)
 
 _RECENT_STEPS = 100
-
-_BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
 
 _BY_DEFAULT = ("response", "runtime_hooks")
 """Strategies that are applied where enforcement is asked for without naming any."""
@@ -121,6 +120,7 @@ class ControlLoop:
         """Intents of the newest step by strategy and result."""
         self.steps: Counter[tuple[str, str, str]] = Counter()
         """Steps of the response by resource, rung and kind."""
+        self.evictions = EvictionCounts()
         self.recent_steps: deque[tuple[float, ResponseStep]] = deque(maxlen=_RECENT_STEPS)
         """The newest steps with their wall-clock seconds, oldest first."""
         self.fast_path: FastPath | None = None
@@ -375,6 +375,7 @@ class ControlLoop:
             stopped=self.stop_reason_of(),
         )
         self.intent_counts = intent_results(requested, [*events, *travelling])
+        self.evictions.note(events, observation.cgroups)
         self.response.note_refusals(refusals(events), observation.now_seconds)
         if self.reports is not None:
             self.reports.note(events, requested, wall_seconds)
@@ -387,7 +388,7 @@ class ControlLoop:
     @staticmethod
     def _tell_of_eviction(strategies: StrategyRunner, event: EnforcerEvent, now_seconds: float) -> None:
         """Only evictions that began count; pods whose eviction was refused give way to others."""
-        if event.outcome in _BEGUN:
+        if event.outcome in BEGUN:
             strategies.note_eviction(event.target, now_seconds)
         elif event.outcome is Outcome.EVICTING:
             strategies.note_request(event.target)

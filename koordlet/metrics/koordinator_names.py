@@ -13,7 +13,6 @@ from prometheus_client.core import GaugeMetricFamily, UntypedMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from api.cpuset import parse_cpuset
 from api.frame import CgroupInfo, CgroupKind
 from api.intents import Knob, Setting
 from api.qos import QoSClass
@@ -22,6 +21,7 @@ from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EVICT
 from koordlet.kube.usage_meter import UsageMeter
 from koordlet.kube.usage_series import Quantity
+from koordlet.metrics.priorities import suppression
 from koordlet.tick import Tick
 
 Labels = tuple[str, ...]
@@ -77,7 +77,7 @@ class KoordinatorMetrics(PrometheusCollector):
         settings = list(control.enforcer.active_settings().values())
         values: Values = {"koordlet_start_time": {(): self._started}}
         values |= self._usage(tick)
-        values |= _suppression(settings)
+        values["koordlet_be_suppress_cpu_cores"] = {(policy,): cores for policy, cores in suppression(settings).items()}
         values |= _burst(settings, {info.path: info for info in infos})
         values["koordlet_container_cpi"] = _cycles(tick, infos)
         values |= self._pressure(tick, infos)
@@ -153,23 +153,6 @@ def _cycles(tick: Tick, infos: list[CgroupInfo]) -> dict[Labels, float]:
         if info.kind is CgroupKind.CONTAINER
         for field in ("cycles", "instructions")
     }
-
-
-def _suppression(settings: list[Setting]) -> Values:
-    """CPUs that the widest setting of the strategy on a directory leaves to best-effort pods."""
-    found: dict[Labels, float] = {}
-    for setting in settings:
-        if setting.strategy != "cpu_suppress":
-            continue
-        if setting.knob is Knob.CPU_MAX:
-            quota, _, period = setting.value.partition(" ")
-            if quota.isdigit() and period.isdigit() and int(period):
-                key = ("cfsQuota",)
-                found[key] = max(found.get(key, 0.0), int(quota) / int(period))
-        elif setting.knob is Knob.CPUSET_CPUS:
-            key = ("cpuset",)
-            found[key] = max(found.get(key, 0.0), float(len(parse_cpuset(setting.value))))
-    return {"koordlet_be_suppress_cpu_cores": found}
 
 
 def _burst(settings: list[Setting], infos: Mapping[str, CgroupInfo]) -> Values:

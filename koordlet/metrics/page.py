@@ -1,6 +1,5 @@
-"""docs/metrics.md from the metric table: `python -m koordlet.metrics.page > docs/metrics.md`."""
+"""The agent's part of docs/metrics.md, from the metric table; `make docs` writes the page."""
 
-import sys
 from collections.abc import Iterator
 
 import koordlet.collectors
@@ -11,12 +10,15 @@ from koordlet.collectors import Collector
 from koordlet.metrics.actions import FAMILIES as ACTION_FAMILIES
 from koordlet.metrics.koordinator_names import FAMILIES as KOORDINATOR
 from koordlet.metrics.labels import CGROUP_LABELS, CULPRIT, VICTIM
+from koordlet.metrics.priorities import FAMILIES as PRIORITY_FAMILIES
 from koordlet.metrics.verdicts import FAMILIES as JUDGE_FAMILIES
 from probes.probe import Probe
 
 _HEAD = """# Metrics
 
-Made from the metric table (`api/metrics.py`) by `python -m koordlet.metrics.page`; a test keeps it true.
+Made from the metric table (`api/metrics.py`) and from what the programs register, by `make docs`; a test keeps it true.
+
+## koordlet
 
 The endpoint listens on 127.0.0.1:9316 by default. Base units are seconds and bytes; counters end in `_total`;
 histogram buckets have their upper edge in seconds. Series of a container carry the labels `namespace`, `pod` and
@@ -85,7 +87,7 @@ def _declared() -> Iterator[Metric]:
 def _families() -> list[tuple[str, str, str, str]]:
     return [
         (f"{name}_total" if kind == "counter" else name, kind, ", ".join(labels), text)
-        for name, (kind, labels, text) in {**JUDGE_FAMILIES, **ACTION_FAMILIES}.items()
+        for name, (kind, labels, text) in {**PRIORITY_FAMILIES, **JUDGE_FAMILIES, **ACTION_FAMILIES}.items()
     ]
 
 
@@ -107,7 +109,3 @@ def _row(series: str, members: list[Metric]) -> str:
         else first.kind
     )
     return f"| `{series}` | {kind} | {labels} | {first.help} |"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

@@ -21,6 +21,7 @@ from koordlet.metrics.connections import MetricsServer
 from koordlet.metrics.health import TickHealth, few_at_once, with_health
 from koordlet.metrics.koordinator_names import KoordinatorMetrics
 from koordlet.metrics.node_state import NodeStateKeeper
+from koordlet.metrics.priorities import PriorityMetrics
 from koordlet.metrics.verdicts import VerdictMetrics
 from koordlet.node_page.application import with_page
 from koordlet.node_page.values import Section
@@ -61,8 +62,10 @@ def open_metrics(
     cgroups = CgroupMetrics(table, agent.info_of, {"version": version, "kernel": platform.release()})
     verdicts = VerdictMetrics(table.max_verdicts, agent.name_of)
     actions = ActionMetrics(table.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
+    priorities = PriorityMetrics()
     registry = CollectorRegistry()
     registry.register(cgroups)
+    registry.register(priorities)
     registry.register(actions)
     if detection is not None:
         registry.register(verdicts)
@@ -93,6 +96,7 @@ def open_metrics(
             programs[:] = agent.program_rows()
         cgroups.update(tick, capabilities=agent.capabilities(), programs=programs)
         actions.update(control, tick.window.cgroups)
+        priorities.update(tick, control.enforcer.active_settings().values(), control.evictions.counts)
         if detection is not None:
             verdicts.update(tick.verdicts, tick.open_verdicts, detection.state)
         if koordinator is not None:

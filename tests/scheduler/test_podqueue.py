@@ -213,3 +213,25 @@ def test_pods_that_come_and_go_untried_leave_nothing_behind() -> None:
         made.remove(f"uid-p{number}")
     assert len(made._active) <= SWEEP_AT + 4
     assert popped(made, 2.0) == ["stays"]
+
+
+def test_what_brought_pods_into_each_queue_is_counted() -> None:
+    made = queue(Gate({"held"}))
+    made.add(info("a"), 0.0)
+    made.add(info("held"), 0.0)
+    assert popped(made, 0.0) == ["a"]
+    reject(made, "a", 0.0, "Fit")
+    made.on_event(NODE_ADDED, 0.5)
+    assert popped(made, 2.0) == ["a"]
+    reject(made, "a", 2.0)
+    made.activate(["uid-a"], 2.0)
+    assert made.incoming == {
+        ("active", "PodAdd"): 1,
+        ("gated", "PodAdd"): 1,
+        ("unschedulable", "ScheduleAttemptFailure"): 1,
+        ("backoff", "nodes/add"): 1,
+        ("gated", "nodes/add"): 1,
+        ("active", "BackoffComplete"): 1,
+        ("backoff", "ScheduleAttemptFailure"): 1,
+        ("active", "ForceActivate"): 1,
+    }

@@ -1,0 +1,56 @@
+"""Pages of dashboards without Grafana: every kind of panel is drawn, names of strangers stay text."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from deploy.grafana.board import Dashboard, Panel, Query
+from deploy.grafana.dashboards import dashboards
+from deploy.grafana.preview import Series, amount, concrete, page
+
+HOSTILE = "<script>alert(1)</script>\u202e"
+
+
+def answers(query: Query, at_once: bool) -> Sequence[Series]:
+    points = [(60.0 * step, float(step)) for step in range(1 if at_once else 20)]
+    return [Series(HOSTILE, {"pod": HOSTILE}, points), Series("other", {"pod": "web"}, points)]
+
+
+def nothing(query: Query, at_once: bool) -> Sequence[Series]:
+    return []
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: board.name)
+def test_every_panel_of_every_dashboard_is_drawn(board: Dashboard) -> None:
+    text = page(board, answers)
+    assert text.count("<section") == len(list(board.panels))
+    assert "no data" not in text
+    assert "<script" not in text
+    assert "\u202e" not in text
+
+
+def test_a_panel_without_data_says_so() -> None:
+    board = Dashboard("b", "B", "", [("row", [Panel("empty", [Query("up")])])])
+    assert "no data" in page(board, nothing)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        pytest.param(0.25, "percentunit", "25 %", id="share"),
+        pytest.param(0.0023, "s", "2.3 ms", id="milliseconds"),
+        pytest.param(0.0, "s", "0 s", id="zero"),
+        pytest.param(3 * 1024**3, "bytes", "3 GiB", id="bytes"),
+        pytest.param(2048.0, "Bps", "2 KiB/s", id="bytes-a-second"),
+        pytest.param(1500.0, "ops", "1.5 k/s", id="rate"),
+        pytest.param(1.5, "cores", "1.5", id="cores"),
+        pytest.param(0.0, "bool", "no", id="flag"),
+    ],
+)
+def test_amounts_read_as_people_write_them(value: float, unit: str, expected: str) -> None:
+    assert amount(value, unit) == expected
+
+
+def test_variables_stand_for_everything() -> None:
+    query = 'rate(x{instance=~"$instance"}[$__rate_interval])'
+    assert concrete(query, 8) == 'rate(x{instance=~".*"}[8s])'
