@@ -164,6 +164,8 @@ def loaded_twin() -> Twin:
     reports = [a_report(name, system=(7, "12G"), pods=used, updated=now) for name in ("n1", "n2")]
     twin.load(NODE_METRIC, [to_load(report) for report in reports])
     twin.load(NODES, [document(node(f"s{number}")) for number in range(3)])
+    # Where the pods that are moved have a place.
+    twin.load(NODES, [document(node("s3", allocatable={"cpu": "200", "memory": "1Ti"}))])
     twin.load(WORKLOADS[0], [unstored(msgspec.to_builtins(a_workload(f"w{number}", 5))) for number in range(len(OLD))])
     twin.load(PODS, [unstored(each) for each in OLD])
     for kind in (MIGRATION, RESERVATION):
