@@ -17,7 +17,6 @@ import msgspec
 from api.intents import Intent, Setting
 from koordlet.config import AgentSettings, EnforcerSettings
 from koordlet.control.capabilities import CapabilityReader
-from koordlet.control.eviction_counts import BEGUN, EvictionCounts
 from koordlet.control.fast_path import FastPath
 from koordlet.control.harm import HarmMeter, tick_of
 from koordlet.control.lease_thread import LeaseThread
@@ -31,6 +30,7 @@ from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.control.trip_answers import TripAnswers
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EVICT, EnforcerEvent
+from koordlet.enforcer.evictions.counts import BEGUN, EvictionCounts
 from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.lifecycle import Enforcer, open_enforcer, open_knobs, own_cgroup
 from koordlet.enforcer.outcomes import IntentResult, intent_results

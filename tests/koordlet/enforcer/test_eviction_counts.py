@@ -1,9 +1,9 @@
 """Evictions by owner: only those that began, under the workload's name, bounded."""
 
 from api.frame import CgroupInfo
-from koordlet.control.eviction_counts import MOST_OWNERS, OTHER, EvictionCounts
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.events import EVICT, EnforcerEvent
+from koordlet.enforcer.evictions.counts import MOST_OWNERS, OTHER, EvictionCounts
 
 CGROUPS = (
     CgroupInfo(1, "/pods/a", "shop/spark-1", "BE", workload="Job/shop/spark", pod_uid="u", namespace="shop"),
