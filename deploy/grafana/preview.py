@@ -193,7 +193,8 @@ def _table(panel: Panel, found: Sequence[Series]) -> str:
 
 
 def _lines(panel: Panel, found: Sequence[Series]) -> str:
-    shown = sorted(found, key=lambda each: -max(value for _, value in each.points))[:MOST_SERIES]
+    largest = sorted(found, key=lambda each: -max(value for _, value in each.points))[:MOST_SERIES]
+    shown = [each for each in found if each in largest]  # as the queries name them: a class has one colour everywhere
     times = sorted({at for each in shown for at, _ in each.points})
     values = [dict(each.points) for each in shown]
     stack = [[0.0] * len(times)]
@@ -203,7 +204,7 @@ def _lines(panel: Panel, found: Sequence[Series]) -> str:
             [below + each.get(at, 0.0 if panel.stacked else math.nan) for below, at in zip(base, times, strict=True)]
         )
     top = panel.most or max((value for line in stack for value in line if value == value), default=0.0) or 1.0
-    wide, high, left, below = panel.width * 50, panel.height * _STEP - 60 - 15 * min(len(shown), 4), 62, 16
+    wide, high, left, below = panel.width * 60, panel.height * _STEP - 58 - 17 * min(len(shown), 4), 62, 16
     plot_wide, plot_high = wide - left - 8, max(40, high - below - 6)
     span = (times[-1] - times[0]) or 1.0
 
