@@ -10,6 +10,7 @@ _OWNER_CPU, _OWNER_MEMORY = "koord_manager_owner_cpu_cores", "koord_manager_owne
 _CPU, _MEMORY = "koord_manager_cluster_cpu_cores", "koord_manager_cluster_memory_bytes"
 _HELD_BACK = _BEST_EFFORT + ',cause=~"own_quota|ancestor_quota"'
 
+_NOT_EVICTED = f'increase(koord_actions_total{{knob="evict",outcome!~"evict.*|terminated|killed|gone"}}{RATE})'
 _EVICTED = f"increase(koord_evictions_total{{{_OF_OWNER}}}{RATE})"
 
 
@@ -150,7 +151,7 @@ def owners() -> Dashboard:
                     Panel(
                         "Not evicted, by reason",
                         one(
-                            f'sum by (strategy, outcome) (increase(koord_actions_total{{knob="evict"}}{RATE}))',
+                            f"sum by (strategy, outcome) ({_NOT_EVICTED})",
                             "{{strategy}} {{outcome}}",
                         ),
                         only_faults=True,
