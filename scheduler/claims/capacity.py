@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.claims.expression import EvaluationError, quantity
+from scheduler.claims.selectable import EvaluationError, quantity
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Any
 from api.kube.claims import DeviceClass, ResourceClaim
 from cluster.resources import Key
 from scheduler.claims.capacity import amount
-from scheduler.claims.expression import Expression, ExpressionError, compiled
+from scheduler.claims.expression import Expression, compiled
 from scheduler.claims.inventory import Device, DeviceTaint
+from scheduler.claims.tokens import ExpressionError
 
 MAX_DEVICES = 32
 """Devices of a claim; the API server takes no more."""

@@ -10,7 +10,7 @@ from api.kube.claims import ResourceSlice
 from api.kube.selectors import NodeSelector, node_term_matches
 from cluster.resources import Key
 from scheduler.claims.capacity import Capacity, amount, capacity_of
-from scheduler.claims.expression import EvaluationError, Selectable, quantity, version
+from scheduler.claims.selectable import EvaluationError, Selectable, quantity, version
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""

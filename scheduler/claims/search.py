@@ -10,8 +10,9 @@ from typing import Any
 
 from scheduler.claims.capacity import consumption
 from scheduler.claims.demand import MAX_DEVICES, ClaimDemand, Constraint, Demand
-from scheduler.claims.expression import Expression, Version
+from scheduler.claims.expression import Expression
 from scheduler.claims.inventory import CounterId, Device, DeviceId, PoolId
+from scheduler.claims.selectable import Version
 
 Selects = Callable[[Expression, Device], bool]
 

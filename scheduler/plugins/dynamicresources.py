@@ -20,10 +20,11 @@ from cluster.resources import DEVICE_CLASSES, RESOURCE_SLICES, Key
 from scheduler.claim_writes import CLAIMS, MAX_CONSUMERS, emptied, idle, reserved, without
 from scheduler.claims.allocation import Effort, EffortEndedError, Given, allocate
 from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, demand_of
-from scheduler.claims.expression import EvaluationError, Expression
+from scheduler.claims.expression import Expression
 from scheduler.claims.holdings import Choice, Holdings
 from scheduler.claims.inventory import Device, DeviceId, Inventory
 from scheduler.claims.rowanswers import RowAnswers
+from scheduler.claims.selectable import EvaluationError
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import (

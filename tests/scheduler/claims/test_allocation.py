@@ -22,9 +22,10 @@ from scheduler.claims.allocation import (
     allocation_document,
 )
 from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, demand_of
-from scheduler.claims.expression import Expression, Selectable
+from scheduler.claims.expression import Expression
 from scheduler.claims.inventory import Device, DeviceId, DeviceTaint
 from scheduler.claims.search import Offer, Share
+from scheduler.claims.selectable import Selectable
 
 CLASSES = {Key("", "any"): msgspec.convert({"metadata": {"name": "any"}}, DeviceClass)}
 

@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.claims.expression import (
-    EvaluationError,
-    ExpressionError,
-    Selectable,
-    compiled,
-    quantity,
-    version,
-)
+from scheduler.claims.expression import compiled
+from scheduler.claims.selectable import EvaluationError, Selectable, quantity, version
+from scheduler.claims.tokens import ExpressionError
 
 DEVICE = Selectable(
     "gpu.example.com",

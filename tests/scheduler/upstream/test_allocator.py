@@ -10,9 +10,9 @@ from cluster.resources import Key
 from scheduler.claims.allocation import allocate, allocation_document
 from scheduler.claims.capacity import amount
 from scheduler.claims.demand import UnsupportedClaimError, demand_of
-from scheduler.claims.expression import EvaluationError
 from scheduler.claims.holdings import Holdings
 from scheduler.claims.inventory import Inventory
+from scheduler.claims.selectable import EvaluationError
 from tests.scheduler.upstream.reading import table
 
 ROWS = table("allocator")
