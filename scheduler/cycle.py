@@ -246,7 +246,9 @@ class Cycle:
     def _apply_cluster_filters(self, attempt: Attempt, evaluation: Evaluation) -> None:
         rows = self.snapshot.all_rows
         for prepared in evaluation.class_result.at("cluster_filter"):
+            attempt.possible = evaluation.totals > BARRED
             bits = prepared.plugin.filter(attempt, prepared.spec, rows)
+            attempt.possible = None
             if bits is None:
                 continue
             barred = bits != 0

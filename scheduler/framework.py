@@ -189,6 +189,8 @@ class Attempt:
     """Scratch between points of this attempt, by plugin name."""
     simulated: bool = False
     """Nothing will be bound: see "Simulated attempts" above."""
+    possible: NDArray[np.bool_] | None = None
+    """bool[rows_used]: rows that passed so far, while a filter of cluster scope is asked; the others do not matter."""
 
     def requested(self, rows: Rows) -> NDArray[np.int64]:
         """Amounts taken on the rows as this pod sees it, int64[rows, width]: restored shares are free to it."""

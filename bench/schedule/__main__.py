@@ -67,10 +67,11 @@ def run_claims(scene: Scene, volumes: int, attempts: int) -> None:
 @click.option("--per-node", default=8, show_default=True, help="Devices of each node.")
 @click.option("--attempts", default=300, show_default=True)
 @click.option("--count", default=2, show_default=True, help="Devices that a claim asks for, of one NUMA node.")
+@click.option("--named", is_flag=True, help="Give each device an attribute of its own, as GPUs have their UUID.")
 @click.pass_obj
-def run_devices(scene: Scene, per_node: int, attempts: int, count: int) -> None:
+def run_devices(scene: Scene, per_node: int, attempts: int, count: int, named: bool) -> None:
     """Attempts of pods with resource claims beside pods without."""
-    print(printed(devices(scene, per_node, attempts, count)))
+    print(printed(devices(scene, per_node, attempts, count, named=named)))
 
 
 @main.command(name="live")

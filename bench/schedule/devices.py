@@ -29,8 +29,11 @@ KINDS: dict[type[Any], Resource[Any]] = {
 }
 
 
-def devices(scene: Scene, per_node: int, attempts: int, count: int) -> dict[str, Any]:
-    """Measure attempts of pods that ask for `count` devices of one NUMA node each, and of pods without claims."""
+def devices(scene: Scene, per_node: int, attempts: int, count: int, *, named: bool = False) -> dict[str, Any]:
+    """Measure attempts of pods that ask for `count` devices of one NUMA node each, and of pods without claims.
+
+    Devices that are `named` have an attribute that no other has, as GPUs their UUID.
+    """
     engine, steps = Engine(), Steps()
     for document in node_documents(scene):
         engine.on_node(Action.ADD, decoded(document, Node), EPOCH)
@@ -40,7 +43,7 @@ def devices(scene: Scene, per_node: int, attempts: int, count: int) -> dict[str,
     _show(engine, DeviceClass, {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}})
     with steps.step("slices"):
         for name in names:
-            _show(engine, ResourceSlice, _slice(name, per_node))
+            _show(engine, ResourceSlice, _slice(name, per_node, named=named))
     wanted = [_claim(index, count) for index in range(attempts)]
     for document in wanted:
         _show(engine, ResourceClaim, document)
@@ -54,7 +57,13 @@ def devices(scene: Scene, per_node: int, attempts: int, count: int) -> dict[str,
         with steps.step("change"):
             _show(engine, ResourceClaim, {**wanted[index], "status": _status(binding)})
         _placed(engine, steps, "attempt without claims" if index else "first attempt without claims", other)
-    return {"nodes": scene.nodes, "devices": scene.nodes * per_node, "count": count, "steps": steps.summary()}
+    return {
+        "nodes": scene.nodes,
+        "devices": scene.nodes * per_node,
+        "count": count,
+        "named": named,
+        "steps": steps.summary(),
+    }
 
 
 def _placed(engine: Engine, steps: Steps, kind: str, pod: Pod) -> BindingPlan:
@@ -75,8 +84,8 @@ def _show(engine: Engine, model: type[Any], document: dict[str, Any]) -> None:
     engine.on_object(ObjectEvent(kind, Action.ADD if known is None else Action.UPDATE, key, known, item), EPOCH)
 
 
-def _slice(node: str, devices: int) -> dict[str, Any]:
-    listed = [
+def _slice(node: str, devices: int, *, named: bool) -> dict[str, Any]:
+    listed: list[dict[str, Any]] = [
         {
             "name": f"gpu-{index}",
             "attributes": {"model": {"string": "a"}, "numa": {"int": index * 2 // devices}},
@@ -84,6 +93,8 @@ def _slice(node: str, devices: int) -> dict[str, Any]:
         }
         for index in range(devices)
     ]
+    for index, device in enumerate(listed if named else ()):
+        device["attributes"] |= {"uuid": {"string": f"{node}-{index}"}}
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     return {"metadata": {"name": node}, "spec": {"driver": DRIVER, "pool": pool, "nodeName": node, "devices": listed}}
 

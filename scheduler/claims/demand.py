@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.kube.claims import DeviceClass, ResourceClaim
+from api.kube.objects import Pod
 from cluster.resources import Key
 from scheduler.claims.capacity import amount
 from scheduler.claims.expression import Expression, compiled
@@ -98,6 +99,22 @@ def demand_of(claim: ResourceClaim, classes: Mapping[Key, DeviceClass]) -> Claim
     }
     constraints = tuple(_constraint(name, constraint) for constraint in spec.constraints)
     return ClaimDemand(Key(claim.metadata.namespace, name), claim, requests, constraints, config)
+
+
+def claim_keys(pod: Pod) -> tuple[list[Key | None], list[Key]]:
+    """Claims of the pod as far as they are known (None: none is needed), and those of them that were made for it."""
+    namespace = pod.metadata.namespace
+    made = {status.get("name"): status for status in pod.status.resource_claim_statuses}
+    found: list[Key | None] = []
+    own: list[Key] = []
+    for stated in pod.spec.resource_claims:
+        if stated.get("resourceClaimName"):
+            found.append(Key(namespace, stated["resourceClaimName"]))
+        elif stated.get("name") in made:
+            name = made[stated["name"]].get("resourceClaimName")
+            found.append(Key(namespace, name) if name else None)
+            own += [Key(namespace, name)] if name else []
+    return found, own
 
 
 def _options(name: str, request: Mapping[str, Any], classes: Mapping[Key, DeviceClass]) -> Iterable[Demand]:

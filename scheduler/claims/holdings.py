@@ -1,14 +1,14 @@
 """Devices in use: those that claims show, and those that were chosen here and are not shown yet."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from api.kube.claims import Allocation, ResourceClaim
 from cluster.resources import Key
 from scheduler.claims.allocation import Given
 from scheduler.claims.capacity import amount
-from scheduler.claims.inventory import DeviceId, Inventory
+from scheduler.claims.inventory import DeviceId, Inventory, PoolId
 from scheduler.claims.search import Offer
 
 Parts = tuple[tuple[DeviceId, Mapping[str, int]], ...]
@@ -60,6 +60,8 @@ class Holdings:
         self._chosen: dict[Key, Choice] = {}
         self._picked: Counter[DeviceId] = Counter()
         """Devices that were chosen, whole or in part."""
+        self._pools: Counter[PoolId] = Counter()
+        """Uses of devices, shown and chosen, by their pool."""
 
     @property
     def chosen(self) -> Mapping[Key, Choice]:
@@ -71,6 +73,7 @@ class Holdings:
         changed = {*self.drop(key), *choice.used}
         self._chosen[key] = choice
         self._picked.update(choice.used)
+        self._pools.update(device[:2] for device in choice.used)
         return changed
 
     def drop(self, key: Key) -> Iterable[DeviceId]:
@@ -82,6 +85,7 @@ class Holdings:
             self._picked[device] -= 1
             if not self._picked[device]:
                 del self._picked[device]
+            self._in_pool(device, -1)
         return choice.used
 
     def show(self, key: Key, claim: ResourceClaim | None) -> Iterable[DeviceId]:
@@ -111,6 +115,22 @@ class Holdings:
         counters = inventory.counters_left(devices, _InUse(self, mine)) if inventory.has_counters else {}
         return Offer(devices, taken, counters, shares, not inventory.unsettled(node, labels))
 
+    def likeness(self, inventory: Inventory, node: str) -> Hashable | None:
+        """Return what decides how the node serves pods without choices of their own; None where that is not known.
+
+        Nodes of one likeness have devices that say the same, of which the same are taken.
+        """
+        said = inventory.alike(node)
+        if said is None:
+            return None
+        if not any(pool in self._pools for pool in inventory.pools_on(node)):
+            return said
+        devices = inventory.on(node, {})
+        used = [place for place, device in enumerate(devices) if self.uses(device.id, ())]
+        if any(devices[place].shareable for place in used):
+            return None
+        return said, tuple(used)
+
     def uses(self, device: DeviceId, free: Collection[Key]) -> bool:
         """Return whether the device is in use, but for what was chosen for the claims `free`."""
         if device in self._whole or device in self._users:
@@ -129,13 +149,20 @@ class Holdings:
                 for name, part in consumed.items():
                     known[name] = known.get(name, 0) + part
 
+    def _in_pool(self, device: DeviceId, sign: int) -> None:
+        self._pools[device[:2]] += sign
+        if not self._pools[device[:2]]:
+            del self._pools[device[:2]]
+
     def _count(self, shown: tuple[frozenset[DeviceId], Parts], sign: int) -> None:
         whole, parts = shown
         for device in whole:
+            self._in_pool(device, sign)
             self._whole[device] += sign
             if not self._whole[device]:
                 del self._whole[device]
         for device, consumed in parts:
+            self._in_pool(device, sign)
             self._users[device] += sign
             used = self._parts.setdefault(device, Counter())
             for name, part in consumed.items():

@@ -1,8 +1,10 @@
 """Devices that ResourceSlices list, by the nodes that reach them."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -33,6 +35,8 @@ KNOWN_FIELDS = frozenset(
     }
 )
 """Fields of devices that are understood; a device with others (conditions of binding) stays unallocated."""
+PLACING_FIELDS = frozenset({"name", "nodeName", "nodeSelector", "allNodes"})
+"""Fields of devices that say which one it is and who reaches it, not what it is."""
 BARRING = ("NoSchedule", "NoExecute")
 
 
@@ -43,6 +47,20 @@ class DeviceTaint:
     key: str
     value: str
     effect: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Content:
+    """What a device says of itself, beside its name and nodes."""
+
+    seen: Selectable
+    taints: tuple[DeviceTaint, ...]
+    consumes: tuple[tuple[CounterId, int], ...]
+    capacities: Mapping[str, Capacity]
+
+
+Alike = tuple[Content | None, ...]
+"""What devices say, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +79,8 @@ class Device:
     capacities: Mapping[str, Capacity] = field(default_factory=dict)
     place: int = 0
     """Position in its pool."""
+    content: Content | None = None
+    """What it says of itself: one object for all devices that say the same."""
 
     @property
     def pool(self) -> PoolId:
@@ -112,11 +132,18 @@ class Inventory:
         self._pools: dict[PoolId, _Pool] = {}
         self._unsettled: dict[PoolId, list[ResourceSlice]] = {}
         """Slices of pools that are incomplete or contradict themselves."""
+        self._unsettled_on: Counter[str] = Counter()
+        """Such slices by the node that they are for."""
+        self._unsettled_wide: set[PoolId] = set()
+        """Pools with such slices that are not for one node."""
         self._elsewhere: set[PoolId] = set()
         self._with_counters: set[PoolId] = set()
         self._local: dict[str, dict[PoolId, list[Device]]] = {}
         self._on: dict[str, list[Device]] = {}
         """Answers for nodes that reach no other devices than their own."""
+        self._contents: WeakValueDictionary[bytes, Content] = WeakValueDictionary()
+        self._alike: dict[str, Alike | None] = {}
+        """What devices of the node's own say, in their order; None where counters say what is left of them."""
 
     def put(self, key: Key, item: ResourceSlice) -> None:
         """Take a slice that appeared or changed."""
@@ -175,9 +202,24 @@ class Inventory:
             found += sorted(devices, key=lambda device: device.place)
         return found
 
+    def alike(self, node: str) -> Alike | None:
+        """Return what the node's devices say: nodes with the same answer serve the same, as long as all is free.
+
+        None where devices on no node, what counters of a pool leave, or a pool that is incomplete have a say too.
+        """
+        if self._elsewhere or self._unsettled_wide or node in self._unsettled_on:
+            return None
+        return self._alike.get(node, ())
+
+    def pools_on(self, node: str) -> Iterable[PoolId]:
+        """Return the pools of the node's own devices."""
+        return self._local.get(node, ())
+
     def unsettled(self, node: str, labels: Mapping[str, str]) -> bool:
         """Return whether a pool that the node reaches is incomplete or contradicts itself: "all" is not known then."""
-        return any(_touches(item, node, labels) for items in self._unsettled.values() for item in items)
+        if node in self._unsettled_on:
+            return True
+        return any(_touches(item, node, labels) for pool in self._unsettled_wide for item in self._unsettled[pool])
 
     def counters_left(
         self, devices: Iterable[Device], taken: Container[DeviceId]
@@ -195,7 +237,7 @@ class Inventory:
     def _rebuild(self, pool: PoolId) -> None:
         self.version += 1
         self._on.clear()
-        self._unsettled.pop(pool, None)
+        self._settle(pool)
         self._elsewhere.discard(pool)
         self._with_counters.discard(pool)
         known = self._pools.pop(pool, None)
@@ -203,23 +245,51 @@ class Inventory:
             self._local[node].pop(pool)
             if not self._local[node]:
                 del self._local[node]
+            self._compare(node)
         slices = self._slices[pool].newest()
         if not slices:
             return
-        made = _pool(slices) if len(slices) == slices[0].spec.pool.resource_slice_count else None
+        made = _pool(slices, self._contents) if len(slices) == slices[0].spec.pool.resource_slice_count else None
         if made is None:
             self._unsettled[pool] = slices
+            names = [item.spec.node_name for item in slices]
+            self._unsettled_on.update(name for name in names if name)
+            if "" in names:
+                self._unsettled_wide.add(pool)
             return
         self._pools[pool] = made
         if made.counters:
             self._with_counters.add(pool)
         for node, devices in made.local.items():
             self._local.setdefault(node, {})[pool] = devices
+            self._compare(node)
         if made.elsewhere:
             self._elsewhere.add(pool)
 
+    def _settle(self, pool: PoolId) -> None:
+        self._unsettled_wide.discard(pool)
+        for item in self._unsettled.pop(pool, ()):
+            name = item.spec.node_name
+            if self._unsettled_on[name] > 1:
+                self._unsettled_on[name] -= 1
+            else:
+                self._unsettled_on.pop(name, None)
 
-def _pool(slices: Sequence[ResourceSlice]) -> _Pool | None:
+    def _compare(self, node: str) -> None:
+        own = self._local.get(node)
+        if own is None:
+            self._alike.pop(node, None)
+            return
+        devices = [device for pool in sorted(own) for device in own[pool]]
+        counted = any(device.consumes for device in devices)
+        self._alike[node] = None if counted else tuple(device.content for device in devices)
+
+
+Contents = MutableMapping[bytes, Content]
+"""By what was said, encoded."""
+
+
+def _pool(slices: Sequence[ResourceSlice], contents: Contents) -> _Pool | None:
     """Return the pool; None where names are doubled or counters are consumed that are not there."""
     made = _Pool()
     names: set[str] = set()
@@ -242,7 +312,7 @@ def _pool(slices: Sequence[ResourceSlice]) -> _Pool | None:
                 return None
             names.add(str(name))
             place += 1
-            device = _device(item, document, place)
+            device = _device(item, document, place, contents)
             if device is None:
                 continue
             consumed = {str(entry.get("counterSet")) for entry in document.get("consumesCounters") or ()}
@@ -261,30 +331,42 @@ def _counters(document: Mapping[str, Any]) -> list[tuple[str, int]]:
     return [(name, amount(counter["value"])) for name, counter in (document.get("counters") or {}).items()]
 
 
-def _device(item: ResourceSlice, document: Mapping[str, Any], place: int) -> Device | None:
+def _device(item: ResourceSlice, document: Mapping[str, Any], place: int, contents: Contents) -> Device | None:
     """Return the device; None for one that says what is not understood, or that nodes are not told to reach."""
     spec = item.spec
     if not document.keys() <= KNOWN_FIELDS or not isinstance(document.get("name"), str):
         return None
     try:
         where = _where(item, document)
-        seen = _selectable(spec.driver, document)
-        taints = tuple(
-            DeviceTaint(str(taint.get("key", "")), str(taint.get("value", "")), str(taint["effect"]))
-            for taint in document.get("taints") or ()
-            if taint.get("effect") in BARRING
-        )
-        consumes = tuple(
-            ((str(entry["counterSet"]), name), consumed)
-            for entry in document.get("consumesCounters") or ()
-            for name, consumed in _counters(entry)
-        )
-        capacities = {name: capacity_of(value) for name, value in (document.get("capacity") or {}).items()}
-    except (EvaluationError, AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError):
+        said = _content(spec.driver, document, contents)
+    except (EvaluationError, AttributeError, KeyError, OverflowError, TypeError, ValueError, msgspec.ValidationError):
         return None
     if where is None:
         return None
-    return Device((spec.driver, spec.pool.name, document["name"]), seen, *where, taints, consumes, capacities, place)
+    name = (spec.driver, spec.pool.name, document["name"])
+    return Device(name, said.seen, *where, said.taints, said.consumes, said.capacities, place, said)
+
+
+def _content(driver: str, document: Mapping[str, Any], contents: Contents) -> Content:
+    """Return what the device says; most devices of a cluster say what others say, and are read once."""
+    stated = {name: value for name, value in document.items() if name not in PLACING_FIELDS}
+    encoded = msgspec.msgpack.encode((driver, stated))
+    known = contents.get(encoded)
+    if known is not None:
+        return known
+    taints = tuple(
+        DeviceTaint(str(taint.get("key", "")), str(taint.get("value", "")), str(taint["effect"]))
+        for taint in document.get("taints") or ()
+        if taint.get("effect") in BARRING
+    )
+    consumes = tuple(
+        ((str(entry["counterSet"]), name), consumed)
+        for entry in document.get("consumesCounters") or ()
+        for name, consumed in _counters(entry)
+    )
+    capacities = {name: capacity_of(value) for name, value in (document.get("capacity") or {}).items()}
+    made = contents[encoded] = Content(_selectable(driver, document), taints, consumes, capacities)
+    return made
 
 
 def _where(item: ResourceSlice, document: Mapping[str, Any]) -> tuple[str, NodeSelector | None] | None:

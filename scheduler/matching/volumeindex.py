@@ -21,7 +21,9 @@ from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.matching.volumes import suits
 
-Group = list[tuple[int, str, PersistentVolume]]
+Offering = tuple[str, str, frozenset[str]]
+"""Mode, attributes class and access modes of a volume."""
+Group = list[tuple[int, str, PersistentVolume, Offering]]
 """Volumes of one reach by size, then name."""
 MAX_SHAPES = 256
 """Kinds of claims (class, size, modes, selector) whose volumes are remembered."""
@@ -53,9 +55,8 @@ class VolumeIndex:
             required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
             reach = self._encoder.encode(required)
             self._selectors.setdefault(reach, required)
-            insort(
-                self._groups.setdefault(volume.spec.storage_class_name, {}).setdefault(reach, []), (size, name, volume)
-            )
+            groups = self._groups.setdefault(volume.spec.storage_class_name, {})
+            insort(groups.setdefault(reach, []), (size, name, volume, _offering(volume)))
             self._places[name] = (volume.spec.storage_class_name, reach, size)
             self._changed(volume.spec.storage_class_name, reach)
         self.version += 1
@@ -113,19 +114,18 @@ class VolumeIndex:
         selector = self._encoder.encode(spec.selector)
         attributes = spec.volume_attributes_class_name or ""
         shape = (claim.class_name, claim.bytes, spec.volume_mode, tuple(spec.access_modes), attributes, selector)
+        groups = self._groups.get(claim.class_name, {})
         known = self._shapes.get(shape)
         if known is None:
             if len(self._shapes) >= MAX_SHAPES:
                 del self._shapes[next(iter(self._shapes))]
-            known = self._shapes[shape] = Shape()
-        groups = self._groups.get(claim.class_name, {})
-        known.stale.update(groups.keys() - known.volumes.keys())
+            known = self._shapes[shape] = Shape(stale=set(groups))
         for reach in known.stale:
             group = groups.get(reach)
             if group is None:
                 known.volumes.pop(reach, None)
             else:
-                known.volumes[reach] = [volume for _, _, volume in group if suits(volume, claim)]
+                known.volumes[reach] = known.suiting(claim, shape[1], group)
         known.stale.clear()
         return known.volumes
 
@@ -141,6 +141,31 @@ class Shape:
 
     volumes: dict[bytes, list[PersistentVolume]] = field(default_factory=dict)
     stale: set[bytes] = field(default_factory=set)
+    suited: dict[Offering, bool] = field(default_factory=dict)
+
+    def suiting(self, claim: Claim, size: int, group: Group) -> list[PersistentVolume]:
+        """Volumes of a group that suit the claim, as `suits` says of each that is free and of the claim's class."""
+        found: list[PersistentVolume] = []
+        for _, _, volume, offering in group[bisect_left(group, (size,)) :]:
+            alike = self.suited.get(offering)
+            if alike is None:
+                alike = self.suited[offering] = _suited(claim, offering)
+            selector = claim.spec.selector
+            if alike and (selector is None or label_selector_matches(selector, volume.metadata.labels)):
+                found.append(volume)
+        return found
+
+
+def _offering(volume: PersistentVolume) -> Offering:
+    spec = volume.spec
+    return spec.volume_mode, spec.volume_attributes_class_name or "", frozenset(spec.access_modes)
+
+
+def _suited(claim: Claim, offering: Offering) -> bool:
+    mode, attributes, access = offering
+    spec = claim.spec
+    stated = spec.volume_attributes_class_name or ""
+    return mode == spec.volume_mode and attributes == stated and access.issuperset(spec.access_modes)
 
 
 def _open(taken: Mapping[str, Key], volume: PersistentVolume, mine: Container[Key]) -> bool:
@@ -183,8 +208,20 @@ class ReachRows:
     def _of(self, key: bytes, selector: NodeSelector) -> list[Row]:
         rows = self._known.get(key)
         if rows is None:
-            rows = self._known[key] = sorted({row for term in selector.node_selector_terms for row in self._rows(term)})
+            terms = selector.node_selector_terms
+            single = self._single(terms[0]) if len(terms) == 1 else None
+            rows = sorted({row for term in terms for row in self._rows(term)}) if single is None else single
+            self._known[key] = rows
         return rows
+
+    def _single(self, term: NodeSelectorTerm) -> list[Row] | None:
+        """Rows of a term that asks for one value of one label, as those of local volumes; None for others."""
+        if term.match_fields or len(term.match_expressions) != 1:
+            return None
+        asked = term.match_expressions[0]
+        if asked.operator != "In" or len(asked.values) != 1:
+            return None
+        return self._values(asked.key).get(asked.values[0], [])
 
     def labelled(self, selector: LabelSelector | None) -> list[Row]:
         """Rows whose labels a selector matches; none without a selector."""

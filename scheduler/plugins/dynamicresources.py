@@ -14,16 +14,16 @@ import msgspec
 import numpy as np
 
 from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
-from api.kube.objects import Node, Pod
+from api.kube.objects import Node
 from api.kube.selectors import NodeSelector, node_term_matches
 from cluster.resources import DEVICE_CLASSES, RESOURCE_SLICES, Key
 from scheduler.claim_writes import CLAIMS, MAX_CONSUMERS, emptied, idle, reserved, without
 from scheduler.claims.allocation import Effort, EffortEndedError, Given, allocate
-from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, demand_of
+from scheduler.claims.demand import ClaimDemand, UnsupportedClaimError, claim_keys, demand_of
 from scheduler.claims.expression import Expression
 from scheduler.claims.holdings import Choice, Holdings
-from scheduler.claims.inventory import Device, DeviceId, Inventory
-from scheduler.claims.rowanswers import RowAnswers
+from scheduler.claims.inventory import Content, Device, DeviceId, Inventory
+from scheduler.claims.rowanswers import Looks, RowAnswers
 from scheduler.claims.selectable import EvaluationError
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
@@ -118,9 +118,12 @@ class DynamicResources(Plugin[Claims]):
         self._release: dict[Key, tuple[str, str]] = {}
         """Claims to take devices from, each as it was looked at: its version, and the UID of the pod that it bars."""
         self._classes_of: dict[Key, WeakSet[PodClass]] = {}
+        self._searching: set[str] = set()
+        """UIDs of pods that found no devices on the rows that were searched so far."""
         self._rows = RowAnswers()
         """Whether rows serve what is asked, by question."""
-        self._answers: dict[tuple[str, DeviceId], bool] = {}
+        self._answers: dict[tuple[str, Content | DeviceId], bool] = {}
+        """Whether selectors mean devices, by what these say."""
         self._labels: dict[Row, tuple[str, dict[str, str]]] = {}
 
     # Observer
@@ -140,7 +143,6 @@ class DynamicResources(Plugin[Claims]):
     def on_object(self, event: ObjectEvent) -> None:
         """Devices, classes and claims."""
         if event.resource.plural == SLICES.plural:
-            self._answers.clear()
             before = self._inventory.nodes_of_slice(event.key)
             if event.action is Action.DELETE:
                 self._inventory.drop(event.key)
@@ -186,7 +188,7 @@ class DynamicResources(Plugin[Claims]):
         stated = info.pod.spec.resource_claims
         if not stated:
             return None
-        found, own = _claim_keys(info.pod)
+        found, own = claim_keys(info.pod)
         keys = tuple(dict.fromkeys(key for key in found if key is not None))
         for key in keys:
             self._classes_of.setdefault(key, WeakSet()).add(info.cls)
@@ -260,10 +262,16 @@ class DynamicResources(Plugin[Claims]):
         if not spec.open:
             return self._reached_bits(spec, snapshot.rows_used)
 
-        def serves(row: Row) -> int:
-            return self._serves(spec, row, uid, effort)
+        looks = Looks()
 
-        bits = self._rows.of(spec.question, snapshot.rows_used, serves, unknown=UNKNOWN)
+        def serves(row: Row) -> int:
+            return self._serves_alike(spec, row, uid, effort, looks)
+
+        possible = attempt.possible
+        bits = self._rows.of(spec.question, snapshot.rows_used, serves, unknown=UNKNOWN, wanted=possible)
+        if looks.over and possible is not None and not (possible & (bits == 0)).any():
+            # No pod need leave its node while there are devices that nobody has looked at.
+            bits = np.where(possible, UNKNOWN, bits)
         if not spec.allocated:
             return bits
         reached = self._reached_bits(spec, snapshot.rows_used)
@@ -271,7 +279,9 @@ class DynamicResources(Plugin[Claims]):
 
     def post_filter(self, attempt: Attempt, spec: Claims, failure: Failure) -> Nomination | None:
         """Devices are given back that alone keep the pod from a node, where the claim has no other consumer."""
-        barred = self._barred(spec, failure)
+        if not attempt.simulated and self._rows_for(spec, failure, UNKNOWN):
+            self._searching.add(attempt.pod.uid)
+        barred = self._rows_for(spec, failure, OUT_OF_REACH)
         claims = self.handle.objects(CLAIMS)
         for key in spec.uids if barred else ():
             claim: ResourceClaim | None = claims.get(key)
@@ -356,6 +366,9 @@ class DynamicResources(Plugin[Claims]):
     def tick(self, now: float) -> Iterable[Write]:
         """Take pods out of claims that did not come to be bound, and devices from claims without consumers."""
         self._ticked = now
+        if self._searching:
+            self.handle.activate(self._searching)
+            self._searching.clear()
         for key in [key for key, choice in self._holdings.chosen.items() if choice.until <= now]:
             self._used_otherwise(self._holdings.drop(key))
         claims, writes = self.handle.objects(CLAIMS), list(self._taken_out(now))
@@ -396,9 +409,9 @@ class DynamicResources(Plugin[Claims]):
             elif gone.keys() & shown:
                 yield without(claim, key, gone.keys() & shown)
 
-    def _barred(self, spec: Claims, failure: Failure) -> list[int]:
-        """Rows that take the pod as far as the filters before this one say, and that its claims' devices are not on."""
-        text = self.reasons(spec)[0].text
+    def _rows_for(self, spec: Claims, failure: Failure, bit: int) -> list[int]:
+        """Rows that take the pod as far as the filters before this one say, and that this one bars for a reason."""
+        text = self.reasons(spec)[bit.bit_length() - 1].text
         places = [place for place, each in enumerate(failure.reasons) if each.plugin == self.name and each.text == text]
         if failure.reason is not None or not places:
             return []
@@ -462,6 +475,22 @@ class DynamicResources(Plugin[Claims]):
         except EffortEndedError:
             return UNKNOWN
 
+    def _serves_alike(self, spec: Claims, row: Row, uid: str, effort: Effort, looks: Looks) -> int:
+        """The same for claims without choices, looked up where a row of the same likeness was searched."""
+        if looks.over:
+            return UNKNOWN
+        if not self.handle.snapshot.live[row]:
+            return 0
+        likeness = self._holdings.likeness(self._inventory, self.handle.snapshot.names[row])
+        answer = looks.known.get(likeness) if likeness is not None else None
+        if answer is None:
+            answer = self._serves(spec, row, uid, effort)
+            looks.searched += 1
+            if likeness is not None and answer != UNKNOWN:
+                looks.known[likeness] = answer
+        looks.serving += answer == 0
+        return answer
+
     def _given(self, spec: Claims, row: Row, uid: str, effort: Effort) -> dict[Key, Given] | None:
         chosen = self._holdings.chosen
         demands = [each for each in spec.open if each.key not in chosen or chosen[each.key].uid == uid]
@@ -475,26 +504,10 @@ class DynamicResources(Plugin[Claims]):
         return allocate(demands, offer, self._selects, effort)
 
     def _selects(self, expression: Expression, device: Device) -> bool:
-        known = (expression.text, device.id)
+        known = (expression.text, device.content or device.id)
         answer = self._answers.get(known)
         if answer is None:
             if len(self._answers) >= MAX_ANSWERS:
                 self._answers.clear()
             answer = self._answers[known] = expression.selects(device.seen)
         return answer
-
-
-def _claim_keys(pod: Pod) -> tuple[list[Key | None], list[Key]]:
-    """Claims of the pod as far as they are known (None: none is needed), and those of them that were made for it."""
-    namespace = pod.metadata.namespace
-    made = {status.get("name"): status for status in pod.status.resource_claim_statuses}
-    found: list[Key | None] = []
-    own: list[Key] = []
-    for stated in pod.spec.resource_claims:
-        if stated.get("resourceClaimName"):
-            found.append(Key(namespace, stated["resourceClaimName"]))
-        elif stated.get("name") in made:
-            name = made[stated["name"]].get("resourceClaimName")
-            found.append(Key(namespace, name) if name else None)
-            own += [Key(namespace, name)] if name else []
-    return found, own

@@ -12,6 +12,7 @@ from scheduler.claims.inventory import Inventory
 from scheduler.claims.search import Share
 
 DEMAND = Demand("r", 1, ())
+Listed = list[dict[str, Any]]
 
 
 def inventory() -> Inventory:
@@ -72,3 +73,65 @@ def test_admin_access_takes_nothing() -> None:
     result = {"device": "part", "shareID": "a", "consumedCapacity": {"memory": "3"}, "adminAccess": True}
     assert not made.show(Key("ns", "c"), shown(result))
     assert made.offer(devices, "n0", {}, uid="v", own=()).shares == {}
+
+
+def listed(made: Inventory, node: str, devices: Listed, *, slices: int = 1, **more: Any) -> None:
+    pool = {"name": f"of-{node}", "generation": 1, "resourceSliceCount": slices}
+    spec = {"driver": "d", "pool": pool, "nodeName": node, "devices": devices, **more}
+    made.put(Key("", node), msgspec.convert({"metadata": {"name": node}, "spec": spec}, ResourceSlice))
+
+
+def gpu(name: str, **attributes: str) -> dict[str, Any]:
+    stated = {key: {"string": value} for key, value in attributes.items()}
+    return {"name": name, "attributes": stated, "capacity": {"memory": {"value": "8"}}}
+
+
+def on(node: str, device: str, **more: Any) -> ResourceClaim:
+    return shown({"pool": f"of-{node}", "device": device, **more})
+
+
+def test_nodes_are_alike_whose_devices_say_the_same_and_are_taken_alike() -> None:
+    made, devices = Holdings(), Inventory()
+    listed(devices, "n0", [gpu("x", model="a"), gpu("y", model="a")])
+    listed(devices, "n1", [gpu("other", model="a"), gpu("names", model="a")])
+    listed(devices, "n2", [gpu("x", model="a"), gpu("y", model="b")])
+    first, second, third = (made.likeness(devices, node) for node in ("n0", "n1", "n2"))
+    assert first is not None
+    assert first == second != third
+    assert made.likeness(devices, "without") == made.likeness(devices, "devices")
+    made.show(Key("ns", "c"), on("n0", "x"))
+    assert made.likeness(devices, "n0") != first
+    made.show(Key("ns", "d"), on("n1", "names"))
+    assert made.likeness(devices, "n0") != made.likeness(devices, "n1")
+    made.show(Key("ns", "d"), on("n1", "other"))
+    assert made.likeness(devices, "n0") == made.likeness(devices, "n1")
+    key = Key("ns", "e")
+    made.choose(key, Choice("u", [Share(DEMAND, devices.on("n0", {})[1])]))
+    assert made.likeness(devices, "n0") != made.likeness(devices, "n1")
+    made.drop(key)
+    assert made.likeness(devices, "n0") == made.likeness(devices, "n1")
+    for claim in ("c", "d"):
+        made.show(Key("ns", claim), None)
+    assert first == made.likeness(devices, "n0") == made.likeness(devices, "n1")
+
+
+def test_a_node_is_like_no_other_where_more_than_its_own_devices_decides() -> None:
+    made, devices = Holdings(), Inventory()
+    counters = [{"name": "set", "counters": {"memory": {"value": "8"}}}]
+    consumes = [{"counterSet": "set", "counters": {"memory": {"value": "4"}}}]
+    listed(devices, "counted", [{"name": "x", "consumesCounters": consumes}], sharedCounters=counters)
+    listed(devices, "incomplete", [gpu("x")], slices=2)
+    listed(devices, "shared", [{**gpu("x"), "allowMultipleAllocations": True}])
+    assert made.likeness(devices, "shared") is not None
+    made.show(Key("ns", "c"), on("shared", "x", shareID="a", consumedCapacity={"memory": "3"}))
+    assert [made.likeness(devices, node) for node in ("counted", "incomplete", "shared")] == [None] * 3
+    assert made.likeness(devices, "none") is not None
+    assert devices.unsettled("incomplete", {})
+    assert not devices.unsettled("none", {})
+    listed(devices, "incomplete", [gpu("x")])
+    assert made.likeness(devices, "incomplete") is not None
+    assert not devices.unsettled("incomplete", {})
+    pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d", "pool": pool, "allNodes": True, "devices": [gpu("far")]}
+    devices.put(Key("", "net"), msgspec.convert({"metadata": {"name": "net"}, "spec": spec}, ResourceSlice))
+    assert made.likeness(devices, "none") is None

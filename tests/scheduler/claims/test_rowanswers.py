@@ -1,5 +1,6 @@
 """Answers for rows: asked once, and again for rows that changed."""
 
+import numpy as np
 import pytest
 
 from scheduler.claims import rowanswers
@@ -70,3 +71,15 @@ def test_an_answer_that_is_not_known_yet_is_asked_for_again() -> None:
     assert list(second) == [1, 11, 23]
     assert first[1] == 12
     assert made.of(b"q", 3, asked, unknown=12) is second
+
+
+def test_rows_that_do_not_matter_are_asked_when_they_do() -> None:
+    made, asked = RowAnswers(), Asked()
+    made.of(b"q", 3, asked, wanted=np.array([True, False, False]))
+    assert asked.taken() == [0]
+    made.row_changed(0)
+    found = made.of(b"q", 3, asked, wanted=np.array([False, True, False]))
+    assert asked.taken() == [1]
+    assert found[1] == 11
+    made.of(b"q", 3, asked)
+    assert asked.taken() == [0, 2]

@@ -11,7 +11,7 @@ from api.kube.objects import Pod
 from cluster.resources import PODS, RESOURCE_CLAIMS, Key, Patch, merge_patch
 from cluster.twin import Twin
 from scheduler.claim_writes import CLAIMS, FINALIZER
-from scheduler.claims import allocation
+from scheduler.claims import allocation, rowanswers
 from scheduler.claims.allocation import Effort, allocate
 from scheduler.claims.inventory import DeviceId
 from scheduler.engine import Engine
@@ -100,7 +100,7 @@ def test_a_pod_goes_to_the_devices_and_the_claim_is_written_with_the_binding() -
 
 
 def test_a_node_is_asked_for_its_own_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cluster(n0=("gpu0", "gpu1"), n1=("gpu0", "gpu1"))
+    made = cluster(n0=("gpu0", "gpu1"), n1=("gpu0", "gpu1", "nic0"))
     for name in ("n0", "n1"):
         results = [{"request": "r", "driver": "d.io", "pool": name, "device": "gpu0"}]
         claim(made, f"on-{name}", status={"allocation": {"devices": {"results": results}}})
@@ -127,6 +127,61 @@ def test_a_refusal_for_want_of_steps_is_not_kept(monkeypatch: pytest.MonkeyPatch
     outcome = made.schedule_one(400.0)
     assert outcome is not None
     assert outcome.node == "n0"
+
+
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Pools of the nodes that are searched from here on."""
+    asked: list[str] = []
+
+    def noted(claims: Any, offer: Any, selects: Any, effort: Any) -> Any:
+        asked.extend(dict.fromkeys(device.pool[1] for device in offer.devices))
+        return allocate(claims, offer, selects, effort)
+
+    monkeypatch.setattr(dynamicresources, "allocate", noted)
+    return asked
+
+
+def test_of_nodes_that_are_alike_one_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    alike = {f"n{number}": ("gpu0", "gpu1") for number in range(6)}
+    made = cluster(**alike, nic=("nic0",), none=())
+    claim(made, "c")
+    asked = searches(monkeypatch)
+    plan = attempt(made, asking("p", "c"))
+    assert isinstance(plan, BindingPlan)
+    assert sorted(asked[:2]) == ["n0", "nic"]
+    assert asked[2:] == [plan.placed.node], "its devices are chosen"
+
+
+def test_nodes_that_cannot_take_the_pod_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cluster(n0=("gpu0",), n1=("gpu0", "gpu1"))
+    made.on_pod(Action.ADD, pod("old", {"cpu": "4"}, nodeName="n0"), 0.0)
+    claim(made, "c")
+    asked = searches(monkeypatch)
+    assert isinstance(attempt(made, asking("p", "c", requests={"cpu": "1"})), BindingPlan)
+    assert set(asked) == {"n1"}
+    made.on_pod(Action.DELETE, pod("old", {"cpu": "4"}, nodeName="n0"), 1.0)
+    claim(made, "d")
+    assert isinstance(attempt(made, asking("q", "d", requests={"cpu": "1"}), 1.0), BindingPlan)
+    assert "n0" in asked
+
+
+def test_a_large_cluster_is_searched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowanswers, "ENOUGH_ROWS", 2)
+    monkeypatch.setattr(rowanswers, "MAX_ROWS", 4)
+    kinds = {f"n{number}": (f"{chr(97 + number)}0", "gpu0") for number in range(6)}
+    made = cluster(**kinds, n6=("g0", "nic0"))
+    claim(made, "c")
+    asked = searches(monkeypatch)
+    assert isinstance(attempt(made, asking("p", "c")), BindingPlan)
+    assert len(set(asked)) == 2
+    claim(made, "d", kind="nic")
+    message = attempt(made, asking("q", "d"), 1.0)
+    assert "7 node(s) whose devices will be searched in another attempt" in str(message)
+    assert made.schedule_one(1.5) is None
+    made.tick(2.0)
+    outcome = made.schedule_one(2.0)
+    assert outcome is not None
+    assert outcome.node == "n6"
 
 
 def gang(*names: str, claims: tuple[str, ...] = ("c",)) -> list[Pod]:
