@@ -1,9 +1,9 @@
-"""GPUs allocated and fragmented on a GPU trace, by policy: the gradient option must allocate the most.
+"""GPUs allocated and fragmented on a GPU trace, by policy: the look-ahead must allocate the most.
 
     python -m bench.fragmentation NODES.csv PODS.csv [--seeds 5] [--until 1.3] [--out DIR]
 
 Replays the pods of the trace in random order, without departures, until `--until` times the cluster's GPUs have been
-asked for. Exit code 1 when another policy allocates as many GPUs as the gradient.
+asked for. Exit code 1 when another policy allocates as many GPUs as the look-ahead.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from scheduler.simulation.report import best_policy
 
 
 def main() -> int:
-    """Run, print the tables, and say whether the gradient won."""
+    """Run, print the tables, and say whether the look-ahead won."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nodes", type=Path)
     parser.add_argument("pods", type=Path)
@@ -34,7 +34,7 @@ def main() -> int:
     if options.out is not None:
         write_saturation(curves, options.until, options.out)
     best = best_policy(curves)
-    if best != "gradient":
+    if best != "look-ahead":
         print(f"FAILED: {best} allocates most", file=sys.stderr)
         return 1
     return 0

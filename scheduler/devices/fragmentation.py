@@ -138,12 +138,12 @@ def gradient(workload: WorkloadDistribution, state: GpuState, task: TaskType) ->
         gpu[rows] = after.argmin(axis=1)
         growth[rows] = after.min(axis=1, initial=np.inf)
     else:
-        growth[rows] = workload.fragmentation(_without(left, task))
+        growth[rows] = workload.fragmentation(without(left, task))
     growth[rows] -= before[rows]
     return Gradient(growth, gpu)
 
 
-def _without(state: GpuState, task: TaskType) -> GpuState:
+def without(state: GpuState, task: TaskType) -> GpuState:
     """`state` after the GPUs of `task`, the emptiest first, are taken."""
     emptiest = np.argsort(-state.gpu_percent, axis=1, kind="stable")[:, : task.gpus]
     percent = state.gpu_percent.copy()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from scheduler.devices.fragmentation import TaskType, WorkloadDistribution
+from scheduler.devices.lookahead import Filling
 
 RELEARN_GROWTH = 1.25
 """The learned mix is compiled again when this many times the pods were seen."""
@@ -18,11 +19,19 @@ class WorkloadMix:
         self._compiled_at = 0
         self._models = [""]
         self.workload = WorkloadDistribution(configured, self._models)
+        self._filling: Filling | None = None
 
     @property
     def learns(self) -> bool:
         """True when no mix was configured."""
         return not self._configured
+
+    @property
+    def filling(self) -> Filling:
+        """Sequences of pods of the mix."""
+        if self._filling is None:
+            self._filling = Filling(self._types(), self._models)
+        return self._filling
 
     def see(self, task: TaskType) -> None:
         """Count one arriving pod."""
@@ -45,5 +54,8 @@ class WorkloadMix:
         return True
 
     def _compile(self) -> None:
-        learned = [TaskType(*task, weight) for task, weight in self._seen.items()]
-        self.workload = WorkloadDistribution(self._configured or learned, self._models)
+        self.workload = WorkloadDistribution(self._types(), self._models)
+        self._filling = None
+
+    def _types(self) -> Sequence[TaskType]:
+        return self._configured or [TaskType(*task, weight) for task, weight in self._seen.items()]

@@ -10,6 +10,7 @@ from scheduler.cluster_state.columns import Rows
 from scheduler.devices.candidates import DeviceStrategy
 from scheduler.devices.columns import DeviceColumns
 from scheduler.devices.fragmentation import WHOLE_PERCENT, GpuState, TaskType, WorkloadDistribution, gradient
+from scheduler.devices.lookahead import Filling
 from scheduler.devices.request import DeviceDemand
 
 Ints = npt.NDArray[np.int64]
@@ -71,6 +72,27 @@ def gradient_scores(workload: WorkloadDistribution, state: GpuState, task: TaskT
     fits = np.isfinite(cost)
     scores[fits] = np.round(-cost[fits] * STEPS_PER_PERCENT).astype(np.int64)
     return scores, result.gpu
+
+
+def look_ahead(
+    filling: Filling, state: GpuState, task: TaskType, scores: Ints, feasible: npt.NDArray[np.bool_], count: int
+) -> Ints:
+    """`scores` of the gradient with the best `count` of them put above all others, by what filling them up leaves.
+
+    Of nodes with one score one is looked at: they are alike.
+    """
+    rows = np.flatnonzero(feasible & (scores > NO_ROOM))
+    if rows.size == 0:
+        return scores
+    _, first = np.unique(-scores[rows], return_index=True)
+    chosen = rows[first[:count]]
+    few = GpuState(state.cpu_millicores[chosen], state.gpu_percent[chosen], state.model[chosen])
+    cost = filling.gradient(few, task).growth + SNUG_PERCENT * emptiness(few)
+    chosen, cost = chosen[np.isfinite(cost)], cost[np.isfinite(cost)]
+    ahead = scores.copy()
+    if chosen.size:
+        ahead[chosen] = scores[rows].max() + np.round((cost.max() - cost) * STEPS_PER_PERCENT).astype(np.int64)
+    return ahead
 
 
 LARGE_NODE = (128_000, 8 * WHOLE_PERCENT)

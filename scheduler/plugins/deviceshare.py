@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -33,7 +33,7 @@ from scheduler.devices.numahints import device_hints
 from scheduler.devices.partition import default_table
 from scheduler.devices.payload import PodDeviceRequest, drawn_from, encode_grants, read_request
 from scheduler.devices.request import WHOLE_PERCENT, DeviceKind, DeviceRequestError, device_demands
-from scheduler.devices.scoring import gradient_scores, ranked, remainder_scores, usage_scores
+from scheduler.devices.scoring import gradient_scores, look_ahead, ranked, remainder_scores, usage_scores
 from scheduler.devices.template import Template
 from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write, scaled
 from scheduler.numa.hints import NumaHint
@@ -82,6 +82,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shapes in which the cards of a model are shared: `<vendor>-<model>` to template name to amounts."""
     workload: list[PodKind] = []
     """The mix of pods for Fragmentation; empty learns it from the pods that arrive."""
+    look_ahead: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
+    """Nodes of least fragmentation, by Fragmentation, that are also filled up with pods of the mix in thought: the one
+    of them is taken that leaves the least unused. 8 is a good number; 0 is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +254,9 @@ class DeviceShare(Plugin[DeviceClassSpec]):
 
     def normalize(self, attempt: Attempt, spec: DeviceClassSpec, scores: Scores, feasible: NDArray[np.bool_]) -> Scores:
         """To 0..100 over the feasible rows."""
+        if self._fragmentation and self.config.look_ahead:
+            state = self.gpu_state(attempt.snapshot.all_rows, attempt)
+            scores = look_ahead(self._mix.filling, state, spec.task, scores, feasible, self.config.look_ahead)
         return ranked(scores, feasible) if self._by_remainder else scaled(scores, feasible)
 
     def reserve(self, attempt: Attempt, spec: DeviceClassSpec, row: Row) -> Reason | None:
@@ -357,7 +363,11 @@ class DeviceShare(Plugin[DeviceClassSpec]):
         self, attempt: Attempt, spec: DeviceClassSpec, row: Row, request: DeviceRequest
     ) -> DeviceRequest:
         """The request with the GPU of least fragmentation preferred."""
-        position = int(self._gradient(attempt, spec, slice(row, row + 1))[1][0])
+        rows = slice(row, row + 1)
+        if self.config.look_ahead:
+            position = int(self._mix.filling.gradient(self.gpu_state(rows, attempt), spec.task).gpu[0])
+        else:
+            position = int(self._gradient(attempt, spec, rows)[1][0])
         preferences = request.preferences_for(DeviceKind.GPU)
         if position < 0 or preferences.first:
             return request

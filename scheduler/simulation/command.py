@@ -52,7 +52,7 @@ def simulate() -> None:
 @click.option("--policy", "names", multiple=True, type=click.Choice(policies.POLICIES), help="Default: all.")
 @click.option("--seeds", default=3, show_default=True, help="Runs per policy, each with its own order of arrival.")
 @click.option("--until", default=1.3, show_default=True, help="Stop when this share of GPU capacity has arrived.")
-@click.option("--learn", is_flag=True, help="The gradient learns the mix of pods from arrivals, not the trace.")
+@click.option("--learn", is_flag=True, help="Gradient and look-ahead learn the mix of pods from arrivals.")
 @OUT
 def fragmentation(
     nodes_path: Path, pods_path: Path, names: tuple[str, ...], seeds: int, until: float, learn: bool, out: Path | None

@@ -9,14 +9,17 @@ from api.protocol import GPU
 from scheduler.profile import SchedulerSettings, available
 from scheduler.simulation.trace import PodShape
 
-POLICIES = ("best-fit", "packing", "spreading", "gradient")
+POLICIES = ("best-fit", "packing", "spreading", "gradient", "look-ahead")
 
 GPU_STRATEGIES = {
     "best-fit": "BestFit",
     "packing": "MostAllocated",
     "spreading": "LeastAllocated",
     "gradient": "Fragmentation",
+    "look-ahead": "Fragmentation",
 }
+LOOK_AHEAD_NODES = 8
+"""Nodes of the least gradient that `look-ahead` fills up."""
 
 
 def mix_of(pods: Sequence[PodShape]) -> list[dict[str, Any]]:
@@ -31,11 +34,13 @@ def mix_of(pods: Sequence[PodShape]) -> list[dict[str, Any]]:
 def gpu_policy(name: str, pods: Sequence[PodShape], *, seed: int = 0, learn: bool = False) -> SchedulerSettings:
     """Settings under which GPUs alone decide the score, by one policy of POLICIES.
 
-    `learn` lets the gradient find the mix from arrivals instead of taking the mix of `pods`.
+    `learn` lets gradient and look-ahead find the mix from arrivals instead of taking the mix of `pods`.
     """
     device: dict[str, Any] = {"scoring_strategy": GPU_STRATEGIES[name], "weight": 1}
-    if name == "gradient" and not learn:
+    if GPU_STRATEGIES[name] == "Fragmentation" and not learn:
         device["workload"] = mix_of(pods)
+    if name == "look-ahead":
+        device["look_ahead"] = LOOK_AHEAD_NODES
     fit: dict[str, Any] = {"weight": 0}
     if name in ("packing", "spreading"):
         fit = {"weight": 1, "strategy": GPU_STRATEGIES[name], "resources": {CPU: 1, GPU: 1}}
