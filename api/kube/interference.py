@@ -16,9 +16,13 @@ EXTENSION_WORKLOAD = "workload"
 """Key in the `extensions` of a NodeMetric's pod: the pod's workload as `Kind/namespace/name`."""
 EXTENSION_THROTTLED = "throttled"
 """Key in the `extensions` of a NodeMetric's pod: seconds a second that its threads lost to the pod's own quotas."""
+EXTENSION_WAITED = "waited"
+"""Key in the `extensions` of a NodeMetric's pod: seconds a second that its threads waited for CPUs that others held."""
 EXTENSION_USUAL = "usualValues"
 """Key in the `extensions` of a NodeMetric's status: a list of `WireUsualValues`."""
 
+MOST_CULPRITS = 4
+"""Of one verdict on the wire, those with the largest shares."""
 RESOURCES = ("cpu", "cpu-smt", "cache", "memory-bandwidth", "memory", "block-io", "network", "kernel")
 """Resources that workloads lose time to, as profiles and verdicts on the wire name them."""
 

@@ -18,7 +18,7 @@ from cluster.serving import Bounds, Listener, Reply, Request
 from controllers.external_metrics.answers import Series, answer, refusal
 from controllers.external_metrics.front_proxy import FrontProxy, FrontProxyError, front_proxy
 from controllers.external_metrics.settings import ExternalMetricsSettings
-from controllers.recommend.observed import ObservedUsage
+from controllers.recommend.outlook import ObservedUsage
 from controllers.webhooks.certificate_keeper import CertificateKeeper
 from controllers.webhooks.certificates import server_context
 

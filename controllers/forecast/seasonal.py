@@ -26,6 +26,12 @@ MIN_ERRORS = 24
 """Errors from which a quantile of them is a spread."""
 MIN_CYCLES = 2
 """Cycles from which a season may speak."""
+_LARGEST = 60_000.0
+"""Error in units of its scale that half precision holds."""
+_MOST_VISITS = 255
+"""Beyond, a mean's gain is its least anyway."""
+_AT_ONCE = 4096
+"""Series whose errors are sorted at once: 6 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +56,15 @@ class SeasonalForecaster:
     def __init__(self, series: int, quantile: float = 0.95) -> None:
         models = len(PERIODS)
         self.quantile = quantile
-        self._means = [np.full((series, period), np.nan) for period in PERIODS]
-        self._visits = [np.zeros((series, period)) for period in PERIODS]
+        # Most of the state, 3 KB of a series; a step is computed in double precision.
+        self._means = [np.full((series, period), np.nan, np.float32) for period in PERIODS]
+        self._visits = [np.zeros((series, period), np.uint8) for period in PERIODS]
         self._surprise = np.zeros((models, series))
         self._products = np.zeros((models, series))
         self._squares = np.full((models, series), 1e-12)
         self._scale = np.zeros((models, series))
         self._loss = np.zeros((models, series))
-        self._errors = np.full((models, series, ERRORS_KEPT), np.nan, np.float32)
+        self._errors = np.full((models, series, ERRORS_KEPT), np.nan, np.float16)
         self._told = np.zeros((models, series), np.int64)
         """Errors seen by each model."""
         self._seen = np.zeros(series, np.int64)
@@ -107,7 +114,7 @@ class SeasonalForecaster:
             first = self._told[model, own] == 0
             keep = np.where(first, 0.0, ERROR_DECAY)
             place = self._told[model, own] % ERRORS_KEPT
-            self._errors[model, own, place] = np.where(first, np.nan, error / scale)
+            self._errors[model, own, place] = np.where(first, np.nan, np.clip(error / scale, -_LARGEST, _LARGEST))
             self._loss[model, own] = keep * self._loss[model, own] + (1 - keep) * pinball
             self._scale[model, own] = keep * self._scale[model, own] + (1 - keep) * np.abs(error)
             self._told[model, own] += 1
@@ -154,15 +161,19 @@ class SeasonalForecaster:
         self._products[model, rows] = ERROR_DECAY * self._products[model, rows] + before * surprise
         self._squares[model, rows] = ERROR_DECAY * self._squares[model, rows] + before * before + 1e-12
         self._surprise[model, rows] = surprise
-        visits[rows, slot] += 1
-        gain = np.maximum(1.0 / visits[rows, slot], LEVEL_GAIN if period == 1 else MEAN_GAIN)
+        counted = np.minimum(visits[rows, slot].astype(np.float64) + 1, _MOST_VISITS)
+        visits[rows, slot] = counted
+        gain = np.maximum(1.0 / counted, LEVEL_GAIN if period == 1 else MEAN_GAIN)
         mean[rows, slot] = np.where(known, mean[rows, slot] + gain * surprise, peaks)
 
     def _quantile_of(self, model: int, rows: Rows) -> Values:
         """Return the quantile of the past errors in units of their scale; a wide one while there are few."""
-        errors = np.sort(self._errors[model, rows], axis=1)
-        count = np.isfinite(errors).sum(axis=1)
-        # Of n errors the next one is below the ceil(q (n + 1))-th smallest with probability q.
-        place = np.clip(np.ceil(self.quantile * (count + 1)).astype(np.int64) - 1, 0, np.maximum(count - 1, 0))
-        found = errors[np.arange(len(rows)), place] if len(rows) else np.zeros(0)
-        return np.where(count >= MIN_ERRORS, found, 3.0)
+        found = np.zeros(len(rows))
+        for begin in range(0, len(rows), _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            errors = np.sort(self._errors[model, rows[some]].astype(np.float32), axis=1)
+            count = np.isfinite(errors).sum(axis=1)
+            # Of n errors the next one is below the ceil(q (n + 1))-th smallest with probability q.
+            place = np.clip(np.ceil(self.quantile * (count + 1)).astype(np.int64) - 1, 0, np.maximum(count - 1, 0))
+            found[some] = np.where(count >= MIN_ERRORS, errors[np.arange(len(errors)), place], 3.0)
+        return found

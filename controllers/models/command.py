@@ -20,7 +20,7 @@ from controllers.models.training import Decision, Outcome, decide
 from controllers.plans.workload_profiles import MANAGED_BY
 from controllers.recommend.profiles import ProfileError, files_of
 from detector.models.fit import FitPolicy
-from detector.models.profiles import ProfilesRefused, read_profiles
+from detector.models.profiles import Columns, ProfilesRefused, read_profiles
 
 CANNOT = 3
 
@@ -70,12 +70,12 @@ def train_models(
     now = time.time()
     try:
         if not deliver:
-            decisions = decide(columns, {}, policy, now)
+            decisions = _decisions(columns, {}, policy, now)
         else:
             with chosen.cluster.client() as client:
                 known = _profiles(client)
                 present = {name: each.status.models for name, each in known.items() if each.status.models}
-                decisions = decide(columns, present, policy, now)
+                decisions = _decisions(columns, present, policy, now)
                 failed = sum(not _written(client, known, each) for each in decisions)
     except ImportError as error:
         die(f"training needs scikit-learn ({error})", hint="pip install 'koord[analysis]'", code=CANNOT)
@@ -91,6 +91,19 @@ def train_models(
     if deliver and failed:
         click.echo(f"{failed} profiles were not written", err=True)
         sys.exit(1)
+
+
+def _decisions(
+    columns: Columns, present: Mapping[str, DeliveredModels], policy: FitPolicy, now: float
+) -> list[Decision]:
+    """Decide on all workloads behind a progress bar."""
+    with click.progressbar(length=1, label="workloads", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+
+        def told(done: int, every: int) -> None:
+            bar.length = every
+            bar.update(done - bar.pos)
+
+        return decide(columns, present, policy, now, progress=told)
 
 
 def _profiles(client: Client) -> dict[str, WorkloadProfile]:

@@ -1,6 +1,6 @@
 """What becomes of each workload's models tonight: delivered, kept or withdrawn, by trials on its latest rows. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,10 +68,12 @@ def decide(
     policy: FitPolicy,
     now: float,
     workloads: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> list[Decision]:
     """Return a decision for each workload of the rows, and for those that have models and no rows.
 
-    `columns` are those of `detector.models.profiles.read_profiles`; rows marked `interference` are left out.
+    `columns` are those of `detector.models.profiles.read_profiles`; rows marked `interference` are left out. `progress`
+    is told how many of all workloads are decided.
     """
     features = tuple(name for name in LEARNED if name in columns and columns[name].dtype.kind in "fiu")
     rows: dict[str, dict[WorkloadKey, Ordinary]] = {}
@@ -86,7 +88,11 @@ def decide(
             sorted_ = ordinary[np.argsort(ordinary[:, 0], kind="stable")]
             rows.setdefault(key.workload, {})[key] = Ordinary(sorted_[:, 2:], sorted_[:, 0], sorted_[:, 1])
     names = sorted({*rows, *present} if workloads is None else workloads)
-    return [_decided(name, features, rows.get(name, {}), present.get(name), policy, now) for name in names]
+    made = []
+    for name in names:
+        made.append(_decided(name, features, rows.get(name, {}), present.get(name), policy, now))
+        progress(len(made), len(names))
+    return made
 
 
 def _decided(

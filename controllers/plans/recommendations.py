@@ -26,7 +26,8 @@ from controllers.kinds import RECOMMENDATION, WORKLOAD_PROFILE
 from controllers.recommend import replicas
 from controllers.recommend.advice import Advice, ContainerAdvice, Target, advice_of, advise
 from controllers.recommend.estimates import RecommendSettings
-from controllers.recommend.observed import ObservedUsage, WorkloadUsage
+from controllers.recommend.observed import WorkloadUsage
+from controllers.recommend.outlook import ObservedUsage
 from controllers.recommend.replicas import ReplicaSettings
 from controllers.recommend.report import LOW_CONFIDENCE, Amounts, Row, why_requests
 from controllers.runtime.controller import Controller, ControllerSettings
@@ -37,6 +38,8 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "koord-manager"}
 """Label of the objects that this controller made; of others it writes the status and the annotation alone."""
 CHANGED = 0.1
 """Relative change of an amount from which it is published anew."""
+CURED_LEAST_SECONDS = 600.0
+"""Loss a day that a larger request cures, from which it is a reason to publish anew."""
 SURE_DAYS = 1.0
 """Confidence from which what was found here replaces what was published before a restart."""
 
@@ -134,6 +137,14 @@ def explained(
     for each in advice.containers:
         row = Row("container", each.name, advice.confidence_days, each.cpu_millicores, each.memory_bytes, 0, 0, 0, None)
         lines += why_requests(row, estimates)
+        if each.waited_seconds is not None:
+            target = each.cpu_millicores.target if each.cpu_millicores is not None else 0
+            lines.append(
+                f"  waits: a replica waits {each.waited_seconds:.0f} s a day for CPUs that others hold, of which a"
+                f" request of {target}m instead of {each.request_millicores or 0}m would have cured"
+                f" {each.cured_seconds or 0:.0f} s = min(wait, request - use) of each sample, less that of the present"
+                " request"
+            )
         if each.limit_millicores is not None:
             lines.append(
                 f"  cpu: limit {each.limit_millicores}m = p99 of use and throttled time: more than"
@@ -261,6 +272,8 @@ def _numbers(advice: Advice) -> dict[str, float]:
             found[f"{each.name}/{name}"] = amount
         if each.limit_millicores is not None:
             found[f"{each.name}/limit"] = each.limit_millicores
+        if each.cured_seconds is not None and each.cured_seconds >= CURED_LEAST_SECONDS:
+            found[f"{each.name}/cured"] = each.cured_seconds
     if advice.replicas is not None:
         found["least"], found["most"] = advice.replicas.min_replicas, advice.replicas.max_replicas
         found["target"] = advice.replicas.target_cpu_utilization_percent

@@ -12,7 +12,8 @@ from cluster.events import Event
 from cluster.resources import Key, Resource
 from controllers.kinds import POD, RECOMMENDATION, Pod
 from controllers.recommend.advice import advice_of
-from controllers.recommend.observed import ObservedUsage, WorkloadUsage
+from controllers.recommend.observed import WorkloadUsage
+from controllers.recommend.outlook import ObservedUsage
 from controllers.recommend.resizing import is_under_way, resized, why_not
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import AnyProjection, View

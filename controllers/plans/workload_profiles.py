@@ -112,6 +112,13 @@ class WorkloadProfiles(Controller[ProfileSettings]):
         count = len(profile.status.usual_values)
         weight = sum(each.weight for each in profile.status.usual_values)
         lines.append(f"usual values of {count} signals and loads from {weight:.0f} samples, aged by three days")
+        models = profile.status.models
+        if models is not None:
+            lines.append(
+                f"anomaly models of {models.trained_time or 'no time'}: they find {models.recall:.1%} of the slow harm"
+                f" planted into {models.rows} later rows, the best threshold {models.plain_recall:.1%};"
+                f" {models.false_alarms:.1%} false alarms"
+            )
         return [*lines, *map(distribution.told, distribution.sound(profile.status.usage))]
 
     def _is_due(

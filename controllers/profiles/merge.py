@@ -5,7 +5,9 @@ together, the neighbour's pressure (share of the node's capacity that it used), 
 Within a bin the loss grows with pressure p by `sensitivity x strength x p`. Measured blame and verified trials tell the
 neighbour's part directly, so their line goes through the origin. A correlated loss is known as a whole only, against
 the pressure of all neighbours together, and may be the load's own doing: there the line has an intercept and a term of
-the load in each bin, so that only what moves with pressure at equal load counts, and it weighs less.
+the load in each bin, so that only what moves with pressure at equal load counts, and it weighs less. What a unit of the
+pressure of all neighbours harms depends on which of them it comes from: a correlated victim's neighbours count with the
+part of that movement that is theirs, where this is told.
 
 The slopes of all pairs are then split in two factors by alternating least squares. Confidence is the spread of the same
 figure over sixteen groups of nodes, each left out once (jackknife): nodes are independent, intervals of one are not.
@@ -52,7 +54,8 @@ class Sums:
     victims: Rows
     """Number of the victim's workload."""
     neighbours: Rows
-    """Number of the neighbour's workload, or ALL."""
+    """Number of the neighbour's workload, or ALL. A correlated row of one neighbour tells its part in the pressure of
+    all, which then stands in the place of the loss."""
     evidence: NDArray[np.int64]
     load_bins: NDArray[np.int64]
     nodes: Rows
@@ -108,8 +111,9 @@ def traits(sums: Sums, workloads: int, load_bins: int) -> Traits:
 
     def fit(left_out: int | None, begin: Values | None = None) -> tuple[Values, Values]:
         rows = None if left_out is None else group == left_out
-        top, bottom = (sum(each) for each in zip(direct.without(rows), correlated.without(rows), strict=True))
-        return _factors(victims, neighbours, np.asarray(top), np.asarray(bottom), workloads, begin)
+        told, whole = direct.without(rows), correlated.without(rows)
+        known = _Pairs(victims, neighbours, told[0] + whole[0], told[1] + whole[1], whole[2])
+        return _factors(known, workloads, begin)
 
     sensitivity, strength = fit(None)
     without = [fit(group, strength) for group in range(GROUPS)]
@@ -151,30 +155,58 @@ class _Direct:
 
 
 class _Correlated:
-    """The same at equal load, from rows that know the loss as a whole."""
+    """The same at equal load, from rows that know the loss as a whole; and each neighbour's part in the pressure."""
 
     def __init__(self, sums: Sums, of_pair: NDArray[np.intp], load_bins: int, pairs: int) -> None:
-        self._rows = np.flatnonzero(sums.evidence == Evidence.CORRELATED)
-        keys, self._key = np.unique(of_pair[self._rows] * load_bins + sums.load_bins[self._rows], return_inverse=True)
-        self._of_pair, self._pairs, self._count = keys // load_bins, pairs, len(keys)
+        correlated = sums.evidence == Evidence.CORRELATED
+        self._pairs = pairs
+        self._wholes = np.flatnonzero(correlated & (sums.neighbours == ALL))
+        bins = sums.victims * load_bins + sums.load_bins
+        self._bins, self._bin = np.unique(bins[self._wholes], return_inverse=True)
+        self._pair_of_bin = np.zeros(len(self._bins), np.intp)
+        self._pair_of_bin[self._bin] = of_pair[self._wholes]
         columns = (
             *(sums.seconds, sums.pressure, sums.pressure_squares, sums.lost, sums.lost_pressure),
             *(sums.load, sums.load_squares, sums.load_pressure, sums.load_lost),
         )
-        self._columns = [each[self._rows] for each in columns]
-        self._totals = [_added(self._key, each, self._count) for each in self._columns]
+        self._columns = [each[self._wholes] for each in columns]
+        self._totals = [_added(self._bin, each, len(self._bins)) for each in self._columns]
+        self._parts = np.flatnonzero(correlated & (sums.neighbours != ALL) & np.isin(bins, self._bins))
+        keys, self._key = np.unique(of_pair[self._parts] * load_bins + sums.load_bins[self._parts], return_inverse=True)
+        self._pair_of_key = keys // load_bins
+        self._bin_of_key = np.zeros(len(keys), np.intp)
+        self._bin_of_key[self._key] = np.searchsorted(self._bins, bins[self._parts])
+        self._part_columns = [each[self._parts] for each in (sums.pressure, sums.lost_pressure, sums.load_pressure)]
+        self._part_totals = [_added(self._key, each, len(keys)) for each in self._part_columns]
 
     def without(self, rows: NDArray[np.bool_] | None) -> list[Values]:
-        """Return both columns by pair, without some rows."""
-        moments = self._totals
-        if rows is not None:
-            own = rows[self._rows]
-            moments = [
-                total - _added(self._key[own], each[own], self._count)
-                for total, each in zip(self._totals, self._columns, strict=True)
-            ]
+        """Return products, squares and parts by pair, without some rows."""
+        moments = _less(self._totals, self._columns, self._bin, None if rows is None else rows[self._wholes])
         trust = TRUST[Evidence.CORRELATED]
-        return [_added(self._of_pair, trust * each, self._pairs) for each in _centred(moments)]
+        found = [_added(self._pair_of_bin, trust * each, self._pairs) for each in _centred(moments)]
+        own = _less(self._part_totals, self._part_columns, self._key, None if rows is None else rows[self._parts])
+        parts = _parts(own, [each[self._bin_of_key] for each in moments])
+        return [*found, np.maximum(_added(self._pair_of_key, parts, self._pairs), 0.0)]
+
+
+def _less(
+    totals: list[Values], columns: list[Values], places: NDArray[np.intp], rows: NDArray[np.bool_] | None
+) -> list[Values]:
+    """Return sums without some rows."""
+    if rows is None:
+        return totals
+    return [total - _added(places[rows], each[rows], len(total)) for total, each in zip(totals, columns, strict=True)]
+
+
+def _parts(own: list[Values], moments: list[Values]) -> Values:
+    """Return how pressures of neighbours moved with that of all, without what moves with the load; while a neighbour
+    was elsewhere it exerted none."""
+    own_pressure, products, with_own = own
+    seconds, pressure, _, _, _, load, load_squares, load_pressure, _ = moments
+    span = np.maximum(seconds, _LEAST)
+    varying = np.maximum(load_squares - load * load / span, _LEAST)
+    by_load = (with_own - own_pressure * load / span) * (load_pressure - load * pressure / span) / varying
+    return np.asarray(products - own_pressure * pressure / span - by_load)
 
 
 def _added(places: NDArray[np.intp], weights: Values, count: int) -> Values:
@@ -193,16 +225,30 @@ def _centred(moments: list[Values]) -> tuple[Values, Values]:
     return centred, np.maximum(spread, 0.0)
 
 
-def _factors(
-    victims: Rows, neighbours: Rows, products: Values, squares: Values, workloads: int, begin: Values | None
-) -> tuple[Values, Values]:
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """What is known of pairs of victim and neighbour, shapes (pairs,)."""
+
+    victims: Rows
+    neighbours: Rows
+    """The number of workloads for all neighbours together."""
+    products: Values
+    squares: Values
+    of_all: Values
+    """How the neighbour's pressure moved with that of all, of correlated victims."""
+
+
+def _factors(pairs: _Pairs, workloads: int, begin: Values | None) -> tuple[Values, Values]:
     """Return s and g with `products ~ s[victim] g[neighbour] squares`, the mean of g being 1."""
+    victims, neighbours, products, squares = pairs.victims, pairs.neighbours, pairs.products, pairs.squares
     sensitivity, strength = np.zeros(workloads), np.ones(workloads + 1)
     if begin is not None:
         strength[:workloads] = np.nan_to_num(begin, nan=1.0)
     exerted = np.bincount(neighbours, weights=squares, minlength=workloads + 1)
+    together = neighbours == workloads
     for _ in range(ROUNDS if begin is None else FEW_ROUNDS):
         g = strength[neighbours]
+        g[together] = _strength_of_all(pairs, strength, exerted > 0)[victims[together]]
         sensitivity = _ratio(victims, g * products, g * g * squares, workloads)
         s = sensitivity[victims]
         strength = _ratio(neighbours, s * products, s * s * squares, workloads + 1)
@@ -216,6 +262,15 @@ def _factors(
     told = np.bincount(victims, weights=squares, minlength=workloads) > 0
     exerts = exerted[:workloads] > 0
     return np.where(told, sensitivity, np.nan), np.where(exerts, strength[:workloads], np.nan)
+
+
+def _strength_of_all(pairs: _Pairs, strength: Values, known: NDArray[np.bool_]) -> Values:
+    """Return, by victim, the strength of all neighbours together: that of each of those known by its part."""
+    part = pairs.of_all * known[pairs.neighbours]
+    workloads = len(strength) - 1
+    whole = np.bincount(pairs.victims, weights=part, minlength=workloads)
+    mean = np.bincount(pairs.victims, weights=part * strength[pairs.neighbours], minlength=workloads)
+    return np.where(whole > _LEAST, mean / np.maximum(whole, _LEAST), strength[workloads])
 
 
 def _ratio(rows: Rows, tops: Values, bottoms: Values, count: int) -> Values:

@@ -1,26 +1,32 @@
 """Projection: what the nodes' reports say of victims, neighbours and usual values, as sums. Bounded; once asked for.
 
-A report stands for the time since the node's report before. Each pod with a loss to others, or of a workload that had
-one, is a victim: with every neighbour it makes a row of pressure and loss (`controllers/profiles/merge.py`). Victims
-without a loss now are taken from one report in ten, by chance, and count for ten. Sums lose
-half their weight in a week, so what a workload was like before its last release fades.
+A report stands for the time since the node's report before. Of the CPU a report states what each pod waited for others:
+a row of the pressure of all neighbours and that wait, in each report, whether there was a verdict or not. A verdict
+tells more, the neighbours' parts: a row for each (`controllers/profiles/merge.py`).
+
+Of other resources, and from agents that state no waits, only verdicts tell. There a pod of a workload that ever had
+one is a victim also while it has none: taken from one report in ten, by chance, which stands for all the time that its
+workload lost nothing since the last one taken. Sums lose half their weight in a week, so what a workload was like
+before its last release fades.
 """
 
 import logging
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from api.crds import NodeMetric
 from api.crds.node_metric import PodUsage
 from api.kube.interference import (
     EXTENSION_INTERFERENCE,
     EXTENSION_USUAL,
+    EXTENSION_WAITED,
     EXTENSION_WORKLOAD,
     RESOURCES,
     WireExtension,
@@ -47,8 +53,12 @@ LONGEST_SECONDS = 300.0
 MOST_WORKLOADS = 60_000
 QUIET_EVERY = 10
 """Of this many reports, one tells of a victim that lost nothing."""
+MOST_CAUGHT_UP = 4
+"""A report that is taken stands for so many of these at most: one pod's neighbours are not to tell of a month."""
 MOST_ROWS = 50_000
 """Of one report; which victims are left out then differs from report to report."""
+MOST_WAITED = 1e4
+"""Seconds a second that a pod may state."""
 HALF_LIFE_SECONDS = 7 * 86400.0
 AGED_EVERY_SECONDS = 3600.0
 SKEW_SECONDS = 300.0
@@ -70,6 +80,21 @@ class Observed:
     """Pods of workloads for which there was no room."""
 
 
+_CPU = RESOURCES.index("cpu")
+
+
+class _Running(NamedTuple):
+    """A pod of a known workload in a report."""
+
+    number: int
+    """Of the workload."""
+    share: float
+    """Of the node's CPUs."""
+    waited: float
+    """Seconds a second; NaN where that is not told."""
+    verdicts: list[WireVerdict]
+
+
 class Observations(Projection[Observed]):
     """Sums over all nodes, in this process; profiles published before are what a restart begins with."""
 
@@ -85,8 +110,10 @@ class Observations(Projection[Observed]):
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
         self._heard_seconds: dict[str, float] = {}
-        self._suffers: set[tuple[int, int]] = set()
-        """Workload and resource of all that ever lost."""
+        self._suffers: dict[tuple[int, int], bool] = {}
+        """Workload and resource of all that ever lost; whether the last loss was known by correlation only."""
+        self._quiet: NDArray[np.float32] = np.zeros((0, len(RESOURCES)), np.float32)
+        """Time by workload and resource without a loss that no report taken stands for yet."""
         self._sums = PairSums()
         self._usual = FleetValues()
         self._reports = 0
@@ -160,62 +187,112 @@ class Observations(Projection[Observed]):
         # By what all nodes reported: a single node's clock moves it by its share of the fleet.
         self._since_aged_seconds += seconds / len(self._last)
         if self._since_aged_seconds >= AGED_EVERY_SECONDS:
-            self._sums.age(0.5 ** (self._since_aged_seconds / HALF_LIFE_SECONDS))
+            factor = 0.5 ** (self._since_aged_seconds / HALF_LIFE_SECONDS)
+            self._sums.age(factor)
+            self._quiet *= np.float32(factor)
             self._since_aged_seconds = 0.0
 
     def _pairs(self, metric: NodeMetric, name: str, seconds: float, cores: float) -> None:
         running = [found for pod in metric.status.pods_metric if (found := self._pod(pod, cores)) is not None]
         if len(running) < 2:
             return
-        numbers = np.array([number for number, _, _ in running], np.int64)
-        pressure = np.array([share for _, share, _ in running])
+        numbers = np.array([each.number for each in running], np.int64)
+        pressure = np.array([each.share for each in running])
         places: dict[int, list[int]] = {}
-        for place, (number, _, _) in enumerate(running):
-            places.setdefault(number, []).append(place)
+        for place, each in enumerate(running):
+            places.setdefault(each.number, []).append(place)
         group = zlib.crc32(name.encode()) % GROUPS
+        self._waits(running, numbers, pressure, Reported(0, _CPU, group, seconds, 0.0))
+        self._count_quiet(running, numbers, seconds)
         # Not each tenth in turn: what neighbours do every ten minutes would be seen always or never.
         chance = zlib.crc32(f"{name} {metric.status.update_time}".encode())
         rows = 0
         for turn in range(len(running)):
             place = (turn + chance) % len(running)
-            number, share, verdicts = running[place]
-            stated = {RESOURCES.index(each.resource): each for each in verdicts if each.resource in RESOURCES}
-            self._suffers.update((number, which) for which in stated)
+            pod = running[place]
+            stated = _stated(pod)
+            for which, told_of in stated.items():
+                self._suffers[pod.number, which] = told_of.correlated or not told_of.shares
             for which in range(len(RESOURCES)):
-                weight = 1 if which in stated else QUIET_EVERY
-                if (number, which) in self._suffers and (number + chance) % weight == 0:
-                    rows += len(running) - 1
-                    if rows > MOST_ROWS:
-                        return
-                    others = np.arange(len(running)) != place
-                    told = Reported(number, which, group, weight * seconds, share)
-                    verdict = stated.get(which)
-                    losses = self._losses(verdict, places, pressure, place)[others]
-                    self._row(told, numbers[others], pressure[others], losses, verdict)
+                verdict, known = stated.get(which), which == _CPU and not math.isnan(pod.waited)
+                if verdict is None and (
+                    known or (pod.number, which) not in self._suffers or (pod.number + chance) % QUIET_EVERY
+                ):
+                    continue
+                correlated = self._suffers[pod.number, which]
+                if known and correlated:
+                    continue  # what was waited for all of them is told
+                rows += len(running) - 1
+                if rows > MOST_ROWS:
+                    return
+                stands_for = seconds if verdict is not None else self._catch_up(pod.number, which, seconds)
+                others = np.arange(len(running)) != place
+                told = Reported(pod.number, which, group, stands_for, pod.share)
+                lost = pod.waited if known else _finite(verdict.lost_seconds_per_second) if verdict else 0.0
+                losses = self._losses(verdict, lost, places, pressure, place)[others]
+                if correlated:
+                    self._correlated(told, numbers[others], pressure[others], lost)
+                else:
+                    self._sums.add(told, Evidence.DIRECT, numbers[others], pressure[others], losses)
+
+    def _waits(self, running: Sequence[_Running], numbers: Any, pressure: Values, told: Reported) -> None:
+        """Add what each pod waited for CPUs beside the pressure of all its neighbours."""
+        waited = np.array([each.waited for each in running])
+        known = np.isfinite(waited)
+        if not known.any():
+            return
+        told = replace(told, victim=numbers[known], load=pressure[known])
+        all_others = np.full(int(known.sum()), ALL, np.int64)
+        self._sums.add(told, Evidence.DIRECT, all_others, pressure.sum() - pressure[known], waited[known])
+
+    def _count_quiet(self, running: Sequence[_Running], numbers: Any, seconds: float) -> None:
+        missing = len(self._numbers) - len(self._quiet)
+        if missing > 0:
+            more = np.zeros((max(missing, len(self._quiet) // 4), len(RESOURCES)), np.float32)
+            self._quiet = np.concatenate([self._quiet, more])
+        np.add.at(self._quiet, numbers, np.float32(seconds))
+        for each in running:
+            for which in _stated(each) if each.verdicts else ():
+                self._quiet[each.number, which] -= seconds
+
+    def _catch_up(self, number: int, which: int, seconds: float) -> float:
+        """Return the time without a loss that a report which is taken stands for."""
+        caught = min(float(self._quiet[number, which]), MOST_CAUGHT_UP * QUIET_EVERY * seconds)
+        self._quiet[number, which] -= caught
+        return max(caught, 0.0)
 
     def _losses(
-        self, verdict: WireVerdict | None, places: Mapping[int, Sequence[int]], pressure: Values, victim: int
+        self,
+        verdict: WireVerdict | None,
+        lost: float,
+        places: Mapping[int, Sequence[int]],
+        pressure: Values,
+        victim: int,
     ) -> Values:
-        """Return what a victim lost to each pod: a culprit's pods share its part by their pressure."""
+        """Return what a victim lost to each pod: a culprit's pods share its part by their pressure.
+
+        A neighbour that is not named counts as harmless. To divide what is left among these by their pressure would
+        make all alike: it costs a tenth of the rank correlation of strengths (`python -m bench.profiles`).
+        """
         losses = np.zeros(len(pressure))
-        lost = _finite(verdict.lost_seconds_per_second) if verdict else 0.0
-        for culprit, share in zip(verdict.culprits, verdict.shares, strict=False) if verdict else ():
+        if verdict is None:
+            return losses
+        for culprit, stated in zip(verdict.culprits, verdict.shares, strict=False):
+            share = min(max(_finite(stated), 0.0), 1.0)
             own = [place for place in places.get(self._numbers.get(culprit, -2), ()) if place != victim]
             whole = max(sum(float(pressure[place]) for place in own), 1e-12)
             for place in own:
-                losses[place] += lost * min(max(_finite(share), 0.0), 1.0) * pressure[place] / whole
+                losses[place] += lost * share * pressure[place] / whole
         return losses
 
-    def _row(self, told: Reported, numbers: Any, pressure: Values, losses: Values, verdict: WireVerdict | None) -> None:
-        lost = _finite(verdict.lost_seconds_per_second) if verdict else 0.0
-        if verdict is not None and (verdict.correlated or not verdict.shares):
-            whole = np.array([pressure.sum()])
-            self._sums.add(told, Evidence.CORRELATED, np.array([ALL]), whole, np.array([lost]))
-            return
-        self._sums.add(told, Evidence.DIRECT, numbers, pressure, losses)
+    def _correlated(self, told: Reported, numbers: Any, pressure: Values, lost: float) -> None:
+        """Add a loss that is known as a whole beside the pressure of all neighbours, and the part of each in that."""
+        whole = pressure.sum()
+        self._sums.add(told, Evidence.CORRELATED, np.array([ALL]), np.array([whole]), np.array([lost]))
+        self._sums.add(told, Evidence.CORRELATED, numbers, pressure, np.full(len(pressure), whole))
 
-    def _pod(self, pod: PodUsage, cores: float) -> tuple[int, float, list[WireVerdict]] | None:
-        """Return number of the workload, share of the node's CPUs, and open verdicts; None for no known workload."""
+    def _pod(self, pod: PodUsage, cores: float) -> _Running | None:
+        """Return what a report tells of a pod; None for no known workload."""
         stated = pod.extensions or {}
         workload = stated.get(EXTENSION_WORKLOAD)
         if not isinstance(workload, str) or workload_named(workload) is None:
@@ -232,7 +309,7 @@ class Observations(Projection[Observed]):
             listed = msgspec.convert(stated.get(EXTENSION_INTERFERENCE) or {}, WireExtension).verdicts
         except (QuantityError, msgspec.ValidationError):
             return None  # the node's account wrote it: it tells nothing
-        return number, min(max(share, 0.0), 1.0), listed
+        return _Running(number, min(max(share, 0.0), 1.0), _waited(stated.get(EXTENSION_WAITED)), listed)
 
     def _usual_values(self, metric: NodeMetric, node: str, time: float) -> None:
         stated: Mapping[str, Any] = metric.status.extensions or {}
@@ -243,6 +320,17 @@ class Observations(Projection[Observed]):
         for each in listed:
             self._hear(each.workload, time)
             self._usual.add(each, node, time)
+
+
+def _waited(stated: object) -> float:
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not math.isfinite(stated):
+        return math.nan
+    return min(max(float(stated), 0.0), MOST_WAITED)
+
+
+def _stated(pod: _Running) -> dict[int, WireVerdict]:
+    """Return a pod's verdicts by resource."""
+    return {RESOURCES.index(each.resource): each for each in pod.verdicts if each.resource in RESOURCES}
 
 
 def _finite(number: float) -> float:

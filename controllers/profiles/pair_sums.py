@@ -19,13 +19,13 @@ _MOMENTS = 9
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One victim in one report."""
+    """One victim in one report, or some, of shapes (rows,)."""
 
-    victim: int
+    victim: int | NDArray[np.int64]
     resource: int
     group: int
     seconds: float
-    load: float
+    load: float | Values
     """Share of the node's CPUs that it used itself."""
 
 
@@ -56,7 +56,7 @@ class PairSums:
         moments[0], moments[1], moments[3] = 1.0, pressure, lost
         np.multiply(pressure, pressure, out=moments[2])
         np.multiply(lost, pressure, out=moments[4])
-        moments[5:7] = [[load], [load * load]]
+        moments[5], moments[6] = load, load * load
         np.multiply(pressure, load, out=moments[7])
         np.multiply(lost, load, out=moments[8])
         moments *= told.seconds

@@ -54,7 +54,14 @@ correlated AS (
   LEFT JOIN whole ON whole.node = victims.node AND whole.time = victims.time AND whole.victim = victims.path
     AND whole.resource = suffering.resource
   WHERE suffering.how = 'correlated'),
-joined AS (SELECT * FROM direct UNION ALL SELECT * FROM correlated)
+parts AS (
+  SELECT victims.workload AS victim, others.workload AS neighbour, suffering.resource, 0 AS evidence, victims.node,
+         victims.seconds, others.pressure, victims.load, beside.pressure AS lost
+  FROM suffering JOIN running AS victims ON suffering.node = victims.node AND suffering.victim = victims.path
+  JOIN running AS others ON victims.node = others.node AND victims.time = others.time AND others.path <> victims.path
+  JOIN beside ON beside.node = victims.node AND beside.time = victims.time AND beside.path = victims.path
+  WHERE suffering.how = 'correlated'),
+joined AS (SELECT * FROM direct UNION ALL SELECT * FROM correlated UNION ALL SELECT * FROM parts)
 SELECT victim, neighbour, resource, evidence, node, least(floor(load * 2.5), 4) AS load_bin, sum(seconds),
        sum(seconds * pressure), sum(seconds * pressure * pressure), sum(seconds * lost),
        sum(seconds * lost * pressure), sum(seconds * load), sum(seconds * load * load),

@@ -20,11 +20,13 @@ from controllers.kinds import Pod
 from controllers.recommend import replicas
 from controllers.recommend.estimates import DEFAULTS, Bounds, RecommendSettings
 from controllers.recommend.estimates import recommend as estimate
-from controllers.recommend.losses import DEMAND_QUANTILE
-from controllers.recommend.observed import MIN_HOURS, ObservedUsage, containers_of, request_of
+from controllers.recommend.losses import DAY_SECONDS, DEMAND_QUANTILE
+from controllers.recommend.on_demand import cured_a_second, waited_a_second
+from controllers.recommend.outlook import MIN_HOURS, ObservedUsage
 from controllers.recommend.replicas import Demand, ReplicaAdvice, ReplicaSettings
 from controllers.recommend.report import Amounts
-from controllers.recommend.usage import Usage
+from controllers.recommend.samples import containers_of, request_of
+from controllers.recommend.usage import CPU_BUCKETS, HALF_LIFE_SECONDS, Usage
 from detector.histograms import DecayingHistograms, Rows, Values
 
 THROTTLED_LEAST = 0.01
@@ -39,6 +41,12 @@ class ContainerAdvice(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     memory_bytes: Amounts | None = None
     limit_millicores: int | None = None
     """CPU limit at which throttling ends, where the present one is too small for ordinary use."""
+    waited_seconds: float | None = None
+    """Seconds a day that one replica waited for CPUs that neighbours held; none where no report told of it."""
+    cured_seconds: float | None = None
+    """Part of it that the recommended request would have cured, beyond what the present one entitles to."""
+    request_millicores: int | None = None
+    """The present request that this is compared with."""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -67,6 +75,10 @@ class Target:
     workloads: tuple[str, ...]
 
 
+_AT_ONCE = 2048
+"""Targets: the histograms of so many take 9 MB."""
+
+
 def advise(
     observed: ObservedUsage,
     targets: Sequence[Target],
@@ -75,6 +87,19 @@ def advise(
     settings: ReplicaSettings = replicas.DEFAULTS,
 ) -> list[Advice | None]:
     """Return what is recommended for each target; None where nothing was reported of it."""
+    made: list[Advice | None] = []
+    for begin in range(0, len(targets), _AT_ONCE):
+        made += _advise(observed, targets[begin : begin + _AT_ONCE], profiles, estimates, settings)
+    return made
+
+
+def _advise(
+    observed: ObservedUsage,
+    targets: Sequence[Target],
+    profiles: Mapping[str, WorkloadProfile],
+    estimates: RecommendSettings,
+    settings: ReplicaSettings,
+) -> list[Advice | None]:
     groups: list[tuple[int, str, list[int]]] = []
     """Target, container and rows of the usage."""
     for place, target in enumerate(targets):
@@ -84,7 +109,8 @@ def advise(
                 rows.setdefault(container, []).append(row)
         groups += [(place, container, rows[container]) for container in sorted(rows)]
     known = [group for group in groups if max(group[2]) < len(observed.usage)]
-    usage, demand = _merged(observed, [np.array(rows, np.intp) for _, _, rows in known])
+    merged = [np.array(rows, np.intp) for _, _, rows in known]
+    usage, demand = _merged(observed, merged)
     count = np.bincount([place for place, _, _ in known], minlength=len(targets)) if known else np.zeros(0, np.int64)
     own = np.array([count[place] for place, _, _ in known], np.int64)
     every = np.arange(len(known))
@@ -96,6 +122,10 @@ def advise(
     days = [0.0] * len(targets)
     pods = [[pod for name in target.workloads for pod in observed.replicas(name)] for target in targets]
     throttled = [_throttled(observed, target) for target in targets]
+    waits = observed.waits.of(merged)
+    waited = waited_a_second(waits) * DAY_SECONDS
+    requests = np.array([_request_of(pods[place], container) for place, container, _ in known])
+    cured = cured_a_second(waits, requests / 1000, found.cpu_millicores.target / 1000) * DAY_SECONDS
     for row, (place, container, _) in enumerate(known):
         limit = _limit(pods[place], container)
         busy = limit is not None and is_busy(float(median[row]) * 1000, limit)
@@ -106,6 +136,9 @@ def advise(
                 cpu_millicores=_amounts(found.cpu_millicores, row),
                 memory_bytes=_amounts(found.memory_bytes, row),
                 limit_millicores=math.ceil(float(most[row]) * 1000) if curable else None,
+                waited_seconds=_rounded(waited[row]),
+                cured_seconds=_rounded(cured[row]),
+                request_millicores=None if math.isnan(waited[row]) else int(requests[row]),
             )
         )
         days[place] = max(days[place], round(float(found.confidence[row]), 3))
@@ -126,16 +159,17 @@ def advise(
 
 def _merged(observed: ObservedUsage, groups: Sequence[Rows]) -> tuple[Usage, DecayingHistograms]:
     """Return usage and demand with a row for each group of rows, all of whose samples count alike."""
-    usage, demand = Usage(), DecayingHistograms(observed.demand.buckets, observed.demand.half_life_seconds)
+    usage, demand = Usage(), DecayingHistograms(CPU_BUCKETS, HALF_LIFE_SECONDS)
     if not groups:
         return usage, demand
     lengths = np.array([len(rows) for rows in groups])
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     rows = np.concatenate(groups)
-    for made, source in ((usage.cpu, observed.usage.cpu), (usage.memory, observed.usage.memory), (demand, None)):
-        whole = source if source is not None else observed.demand
+    for made, whole in ((usage.cpu, observed.usage.cpu), (usage.memory, observed.usage.memory)):
         made.reference_seconds = whole.reference_seconds
-        made.weights = np.add.reduceat(whole.weights[rows], begins, axis=0)
+        made.weights = np.add.reduceat(whole.weights[rows].astype(np.float64), begins, axis=0)
+    demand.reference_seconds = usage.cpu.reference_seconds
+    demand.weights = np.add.reduceat(observed.demand.weights(rows), begins, axis=0)
     usage.first_cpu_seconds = np.fmin.reduceat(observed.usage.first_cpu_seconds[rows], begins)
     usage.last_cpu_seconds = np.fmax.reduceat(observed.usage.last_cpu_seconds[rows], begins)
     usage.cpu_samples = np.add.reduceat(observed.usage.cpu_samples[rows], begins)
@@ -198,6 +232,16 @@ def _request(pods: Sequence[Pod]) -> float:
     """Return the CPU request of one replica in cores, the median of those that run."""
     found = sorted(sum(request_of(each, CPU) for each in containers_of(pod)) / 1000 for pod in pods)
     return found[len(found) // 2]
+
+
+def _request_of(pods: Sequence[Pod], container: str) -> float:
+    """Return the CPU that a container asks for in millicores, the median of its replicas; 0 without a request."""
+    found = sorted(request_of(each, CPU) for pod in pods for each in containers_of(pod) if each.name == container)
+    return found[len(found) // 2] if found else 0.0
+
+
+def _rounded(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else round(float(seconds), 1)
 
 
 def _limit(pods: Sequence[Pod], container: str) -> float | None:

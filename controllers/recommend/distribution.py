@@ -12,7 +12,7 @@ import numpy as np
 
 from api.crds.analysis import MAX_USAGE_CONTAINERS, ContainerUsage, UsageHistogram
 from controllers.recommend.estimates import DEFAULTS, confidence
-from controllers.recommend.observed import ObservedUsage
+from controllers.recommend.outlook import ObservedUsage
 from controllers.recommend.usage import CPU_BUCKETS, MEMORY_BUCKETS
 from detector.histograms import Buckets, DecayingHistograms, Rows
 

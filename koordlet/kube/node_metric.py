@@ -22,6 +22,7 @@ from api.kube.interference import (
     EXTENSION_INTERFERENCE,
     EXTENSION_THROTTLED,
     EXTENSION_USUAL,
+    EXTENSION_WAITED,
     EXTENSION_WANTED_TAINTS,
     EXTENSION_WORKLOAD,
     WantedTaint,
@@ -99,6 +100,8 @@ class Stated:
     usual_values: Sequence[WireUsualValues] = ()
     throttled: Mapping[str, float] = field(default_factory=dict)
     """Seconds a second that pods lost to their own quotas since the last report, by uid."""
+    waited: Mapping[str, float] = field(default_factory=dict)
+    """The same of waits for CPUs that others held."""
 
 
 def status_of(
@@ -140,7 +143,10 @@ def status_of(
                 pod,
                 _with_devices(usages[pod.name], history.devices.averages(pod.cgroup_uid or pod.uid, since_seconds)),
                 extension(verdicts, pod.name),
-                stated.throttled.get(measured_key(history, pod)),
+                {
+                    EXTENSION_THROTTLED: stated.throttled.get(measured_key(history, pod)),
+                    EXTENSION_WAITED: stated.waited.get(measured_key(history, pod)),
+                },
             )
             for pod in listed
             if pod.name in usages
@@ -161,13 +167,12 @@ def measured_key(history: UsageHistory, pod: PodFacts) -> str:
     return pod.uid if pod.uid in history.pods else pod.cgroup_uid or pod.uid
 
 
-def _pod(pod: PodFacts, usage: ResourceMap, verdicts: dict[str, object], throttled: float | None) -> PodUsage:
+def _pod(pod: PodFacts, usage: ResourceMap, verdicts: dict[str, object], lost: Mapping[str, float | None]) -> PodUsage:
     namespace, _, name = pod.name.partition("/")
     besides: dict[str, object] = {EXTENSION_INTERFERENCE: verdicts} if verdicts else {}
     if pod.workload and pod.workload != pod.name:
         besides[EXTENSION_WORKLOAD] = pod.workload
-    if throttled is not None:
-        besides[EXTENSION_THROTTLED] = round(throttled, 4)
+    besides |= {key: round(seconds, 4) for key, seconds in lost.items() if seconds is not None}
     return PodUsage(
         name=name,
         namespace=namespace,

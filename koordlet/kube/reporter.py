@@ -22,14 +22,14 @@ from cluster import (
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTable, PodTableOf, no_pods
 from koordlet.kube.events import VerdictEvents
+from koordlet.kube.lost_time import LostTime
 from koordlet.kube.metric_writer import NodeMetricWriter
 from koordlet.kube.node_metric import Stated, UsageHistory, status_of
 from koordlet.kube.node_object import NodeObject, NodeOf
 from koordlet.kube.peaks import PeakPrediction
 from koordlet.kube.report_policy import ReportSchedule, policy_of
 from koordlet.kube.settings import ClusterSettings
-from koordlet.kube.throttled_time import ThrottledTime
-from koordlet.kube.usage_meter import UsageMeter
+from koordlet.kube.usage_meter import THROTTLED, WAITED, UsageMeter
 from koordlet.kube.verdict_entries import entries_of, stated_keys
 from koordlet.prediction.settings import PredictionSettings
 from koordlet.tick import Tick
@@ -99,7 +99,7 @@ class Reporter:
         self.usual_values: Callable[[], Sequence[WireUsualValues]] = list
         """Usual values to state with the next report; never waits."""
         self._meter = UsageMeter(turn_seconds)
-        self._throttled = ThrottledTime()
+        self._throttled, self._waited = LostTime(), LostTime()
         self._schedule = ReportSchedule(self._random, settings.first_report_seconds)
         self._peaks: PeakPrediction | None = None
         if settings.node_metric and prediction is not None and prediction.enabled:
@@ -138,7 +138,8 @@ class Reporter:
         self.history.follow(policy)
         names = {path: each.name for path, each in applications.items()}
         self.history.add(self._meter.measure(tick, names), now_seconds)
-        self._throttled.add(self._meter.throttled_seconds(tick), tick.delta.seconds)
+        for lost, columns in ((self._throttled, THROTTLED), (self._waited, WAITED)):
+            lost.add(self._meter.lost_seconds(tick, columns), tick.delta.seconds)
         self.history.devices.add(self.devices_of(), now_seconds)
         if self._peaks is not None:
             self._peaks.step(self.history, pods, now_seconds, wall_seconds)
@@ -157,6 +158,7 @@ class Reporter:
             taints=tuple(taints),
             usual_values=self.usual_values(),
             throttled=self._throttled.take(),
+            waited=self._waited.take(),
         )
         self._clocks = (now_seconds, wall_seconds)
         self.metric.request(

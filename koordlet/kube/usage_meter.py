@@ -22,8 +22,10 @@ FRESH = "cpu.oncpu_ns"
 """Run time of each cgroup's own threads."""
 IN_TURN = "cpustat.usage_ns"
 """CPU time of a cgroup with all below it."""
-THROTTLED = "cpu.wait_own_quota_ns"
+THROTTLED = ("cpu.wait_own_quota_ns",)
 """Time that threads of each cgroup could not run because its own quota was used up."""
+WAITED = ("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns")
+"""Time that they waited for CPUs that others held."""
 _MEMORY = ("memstat.without_cache_bytes", "memstat.usage_bytes")
 
 
@@ -81,14 +83,15 @@ class UsageMeter:
             dict(zip(self._owners[self._pods :], samples[self._pods :], strict=True)),
         )
 
-    def throttled_seconds(self, tick: Tick) -> dict[str, float] | None:
-        """Return what each pod lost to its own quota in the tick measured last, by uid; None where the probe did not
-        measure it."""
-        lost = tick.delta.table.columns.get(THROTTLED)
-        if lost is None or len(lost) != len(self._owner_of_row):
+    def lost_seconds(self, tick: Tick, names: Sequence[str]) -> dict[str, float] | None:
+        """Return the sum of some columns for each pod in the tick measured last, by uid; None where the probe did not
+        measure them."""
+        columns = [each for name in names if (each := tick.delta.table.columns.get(name)) is not None]
+        if len(columns) < len(names) or len(columns[0]) != len(self._owner_of_row):
             return None
         counted = (self._owner_of_row >= 0) & (self._owner_of_row < self._pods)
-        sums = np.bincount(self._owner_of_row[counted], lost[counted].astype(np.float64), minlength=self._pods) / 1e9
+        lost = np.sum([each[counted].astype(np.float64) for each in columns], axis=0)
+        sums = np.bincount(self._owner_of_row[counted], lost, minlength=self._pods) / 1e9
         return dict(zip(self._owners[: self._pods], sums.tolist(), strict=True))
 
     def _index(self, cgroups: Sequence[CgroupInfo], applications: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from api.kube.interference import WireExtension, WireVerdict
+from api.kube.interference import MOST_CULPRITS, WireExtension, WireVerdict
 from api.kube.times import rfc3339
 from api.verdicts import How, Verdict, is_self_inflicted
 from koordlet.identity.pod_lookup import pod_key, pod_of
@@ -12,7 +12,6 @@ from koordlet.identity.pods import PodTable
 
 MAX_ENTRIES = 64
 """Entries of a node, biggest losses first."""
-MAX_CULPRITS = 4
 
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "blockio": "block-io", "network": "network", "cache": "cache"}
 _BY_CAUSE = {
@@ -39,7 +38,7 @@ def entries_of(open_verdicts: Iterable[Verdict], pods: PodTable) -> tuple[WireVe
         lost_to = blamed.setdefault((resource, victim), {})
         for name, share in _culprits(verdict, pods):
             lost_to[name] = lost_to.get(name, 0.0) + share * verdict.lost_seconds_per_second
-        culprits = list(lost_to)[:MAX_CULPRITS]
+        culprits = sorted(lost_to, key=lambda name: -lost_to[name])[:MOST_CULPRITS]
         lost = before.lost_seconds_per_second + verdict.lost_seconds_per_second
         whole[resource, victim] = WireVerdict(
             resource=resource,

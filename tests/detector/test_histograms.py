@@ -125,6 +125,31 @@ def test_the_reference_moves_before_weights_grow_out_of_hand() -> None:
 
 
 @settings(deadline=None)
+@given(samples, st.floats(0.01, 1.0))
+def test_single_precision_tells_the_same_within_a_hundred_thousandth(
+    taken: list[tuple[float, float]], quantile: float
+) -> None:
+    whole = cpu()
+    half = DecayingHistograms(CPU_BUCKETS, CPU_HALF_LIFE_SECONDS, single=True)
+    half.resize(1)
+    for value, later in taken:
+        for made in (whole, half):
+            made.add_many(np.array([0]), np.array([value]), np.array([NOW + later]))
+    assert half.weights.dtype == np.float32
+    least, most = (percentile(half, min(max(quantile + by, 0.001), 1.0)) for by in (-1e-5, 1e-5))
+    assert least <= percentile(whole, quantile) <= most
+
+
+def test_single_precision_holds_a_year_of_a_thousand_containers() -> None:
+    half = DecayingHistograms(CPU_BUCKETS, CPU_HALF_LIFE_SECONDS, single=True)
+    half.resize(1)
+    for day in range(0, 365, 5):
+        half.add_many(np.zeros(1000, np.intp), np.full(1000, 1.0), np.full(1000, NOW + day * 86_400.0), 1440.0)
+    assert np.isfinite(half.weights).all()
+    assert percentile(half, 0.9) == pytest.approx(1.0, rel=0.06)
+
+
+@settings(deadline=None)
 @given(samples)
 def test_a_stored_row_comes_back_within_the_grain_of_its_weights(taken: list[tuple[float, float]]) -> None:
     histograms = cpu()

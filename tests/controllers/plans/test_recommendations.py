@@ -25,12 +25,14 @@ from tests.managed import added, built, copy_of, running
 from tests.waiting import wait_for
 
 
-def learned(days: int = 4, *, limit: str = "", throttled: float | None = None, **settings: Any) -> ClusterCopy:
+def learned(
+    days: int = 4, *, limit: str = "", throttled: float | None = None, waited: float | None = None, **settings: Any
+) -> ClusterCopy:
     """A cluster that reported for days of a pod of two containers."""
     copy = copy_of(built(Recommendations, enabled=True, **settings), {})
     copy.view("it", full=True)
     placed(copy, pod("web-1", container("app", "1", "1Gi", limit), labels={"app": "web"}))
-    live(copy, days, every=300.0, throttled=throttled)
+    live(copy, days, every=300.0, throttled=throttled, waited=waited)
     return copy
 
 
@@ -103,6 +105,37 @@ def test_throttling_of_a_busy_container_asks_for_a_larger_limit_and_of_an_idle_o
     assert busy.containers[0].limit_millicores == pytest.approx(8500, rel=0.06)
     assert idle.containers[0].limit_millicores is None, "ordinary use is far below the limit: bursts, not the limit"
     assert busy.throttled == pytest.approx(0.5)
+
+
+def test_the_loss_that_a_larger_request_would_have_cured_is_told_and_explained() -> None:
+    copy = learned(waited=0.25)
+    made = stored(copy, END)
+    advice = advice_of(made)
+    assert advice is not None
+    (app,) = advice.containers
+    assert app.waited_seconds == pytest.approx(0.25 * 86400, rel=0.01)
+    assert app.cured_seconds == pytest.approx(0.25 * 86400, rel=0.06), "8 cores and the wait are within 9.2 cores"
+    assert app.request_millicores == 1000
+    key = Key("d", made.metadata.name)
+    lines = built(Recommendations, enabled=True).explain(
+        copy.view("it", full=True), kind_name(RECOMMENDATION), key, END
+    )
+    (line,) = [line for line in lines if "waits" in line]
+    assert "instead of 1000m would have cured" in line
+
+
+def test_of_what_is_waited_beyond_the_request_nothing_is_cured_and_without_waits_nothing_is_told() -> None:
+    large, silent = (advice_of(stored(learned(waited=waited), END)) for waited in (4.0, None))
+    assert large is not None
+    assert silent is not None
+    app = large.containers[0]
+    # 16 hours of 1 core and 8 of 8 cores, aged: of 4 s a second the request entitles to 4 in the first, to 1.2 then
+    assert app.waited_seconds == pytest.approx(4 * 86400, rel=0.01)
+    assert app.cured_seconds is not None
+    assert app.cured_seconds < 0.9 * 4 * 86400
+    assert silent.containers[0].waited_seconds is None
+    assert silent.containers[0].cured_seconds is None
+    assert "cured" not in msgspec.json.encode(silent).decode()
 
 
 def asked(name: str, **target: Any) -> Recommendation:

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from api.crds import WorkloadProfile
+from api.crds import DeliveredModels, WorkloadProfile
 from api.kube.workload import Workload
 from cluster import DeltaType, Key, StoreDelta, merge_patch
 from cluster.twin import Twin
@@ -189,6 +190,18 @@ def test_a_profile_says_what_it_rests_on() -> None:
     lines = built(WorkloadProfiles, enabled=True).explain(view, kind_name(WORKLOAD_PROFILE), key, NOW)
     assert any("sensitivity" in line and "+-" in line for line in lines)
     assert any("usual values of 1" in line for line in lines)
+
+
+def test_a_profile_says_how_its_models_did() -> None:
+    copy = observing()
+    web = stored(copy, NOW + 600)[0]
+    models = DeliveredModels(data="", sha256="", recall=0.9, plain_recall=0.7, false_alarms=0.02, rows=300)
+    copy.apply(WORKLOAD_PROFILE, added([replace(web, status=replace(web.status, models=models))]))
+    view = copy.view("it", full=True)
+    key = Key("d", web.metadata.name)
+    lines = built(WorkloadProfiles, enabled=True).explain(view, kind_name(WORKLOAD_PROFILE), key, NOW)
+    assert "90.0% of the slow harm planted into 300 later rows" in lines[-1]
+    assert "the best threshold 70.0%; 2.0% false alarms" in lines[-1]
 
 
 def test_a_running_manager_publishes() -> None:

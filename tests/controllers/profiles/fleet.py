@@ -38,13 +38,21 @@ def at(turn: float) -> str:
     return rfc3339(NOW + turn * PERIOD)
 
 
-def pods_of(cores: Mapping[int, float], verdicts: Mapping[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def pods_of(
+    cores: Mapping[int, float],
+    verdicts: Mapping[int, list[dict[str, Any]]],
+    waited: Mapping[int, object] | None = None,
+) -> list[dict[str, Any]]:
     return [
         a_usage(
             f"w{number}-x",
             f"{used * 1000:.0f}m",
             0,
-            extensions={"workload": name_of(number), "interference": {"verdicts": verdicts.get(number, [])}},
+            extensions={
+                "workload": name_of(number),
+                "interference": {"verdicts": verdicts.get(number, [])},
+                **({"waited": waited[number]} if waited and number in waited else {}),
+            },
         )
         for number, used in cores.items()
     ]

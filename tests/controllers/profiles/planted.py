@@ -16,9 +16,12 @@ class Planted:
     sums: Sums
 
 
-def planted(seed: int, workloads: int = 40, nodes: int = 200, each: int = 8, hours: int = 48) -> Planted:
+def planted(
+    seed: int, workloads: int = 40, nodes: int = 200, each: int = 8, hours: int = 48, parts_told: bool = True
+) -> Planted:
     """`each` workloads a node at random; losses of every fifth are only correlated, and largely its load's.
 
+    With `parts_told` the neighbours' parts in the pressure beside a correlated loss are told.
     Loads follow the same day everywhere, so that load and pressure move together; measured losses err by 40 %.
     """
     draw = np.random.default_rng(seed)
@@ -38,10 +41,14 @@ def planted(seed: int, workloads: int = 40, nodes: int = 200, each: int = 8, hou
             bins = np.clip((load[:, place] * 2).astype(int), 0, BINS - 1)
             total = harm[:, others].sum(axis=1) + 0.15 * sensitivity[victim] * load[:, place] ** 2
             mine = load[:, place]
-            for other in [ALL] if confounded[victim] else others:
+            told = pressure[:, others].sum(axis=1)
+            for other in [ALL, *(others if parts_told else ())] if confounded[victim] else others:
                 if other == ALL:
-                    p, lost = pressure[:, others].sum(axis=1), total * draw.normal(1, 0.1, len(day))
+                    p, lost = told, total * draw.normal(1, 0.1, len(day))
                     neighbour, kind = ALL, Evidence.CORRELATED
+                elif confounded[victim]:
+                    p, lost = pressure[:, other], told
+                    neighbour, kind = members[other], Evidence.CORRELATED
                 else:
                     p, lost = pressure[:, other], harm[:, other] * draw.normal(1, 0.4, len(day))
                     neighbour, kind = members[other], Evidence.DIRECT

@@ -45,9 +45,11 @@ def told(
     node: str = "n1",
     workload: object = WEB,
     throttled: object = None,
+    waited: object = None,
 ) -> list[StoreDelta[Any]]:
     """The report of a node: cores and bytes by pod."""
-    besides = {"workload": workload, **({} if throttled is None else {"throttled": throttled})}
+    lost = {"throttled": throttled, "waited": waited}
+    besides = {"workload": workload, **{key: value for key, value in lost.items() if value is not None}}
     pods = [a_usage(name, cores, memory, extensions=besides) for name, (cores, memory) in used.items()]
     return [StoreDelta(DeltaType.UPDATED, Key("", node), None, a_report(node, pods=pods, updated=rfc3339(time)))]
 

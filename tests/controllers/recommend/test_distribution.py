@@ -7,7 +7,8 @@ import pytest
 from api.crds.analysis import MAX_USAGE_BUCKETS, MAX_USAGE_CONTAINERS, ContainerUsage, UsageHistogram
 from controllers.kinds import NODE_METRIC
 from controllers.recommend.distribution import better, differs, quantile, sound, told, usage_of
-from controllers.recommend.observed import ObservedUsage, WorkloadUsage
+from controllers.recommend.observed import WorkloadUsage
+from controllers.recommend.outlook import ObservedUsage
 from controllers.recommend.usage import CPU_BUCKETS, MEMORY_BUCKETS
 from tests.controllers.recommend import cluster
 from tests.controllers.recommend.cluster import BEGIN, WEB, container, live, placed, pod

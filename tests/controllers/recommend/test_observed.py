@@ -12,7 +12,10 @@ from cluster import DeltaType, Key, StoreDelta
 from controllers.forecast.seasonal import Forecast
 from controllers.kinds import NODE_METRIC, POD, PodStatus
 from controllers.recommend import observed as module
-from controllers.recommend.observed import MIN_HOURS, ObservedUsage, WorkloadUsage, shares
+from controllers.recommend import rows as row_module
+from controllers.recommend.observed import WorkloadUsage
+from controllers.recommend.outlook import MIN_HOURS, ObservedUsage
+from controllers.recommend.samples import containers_of, shares
 from tests.controllers.recommend.cluster import BEGIN, WEB, changed, container, gone, live, placed, pod, told
 
 
@@ -45,7 +48,7 @@ def test_shares_without_requests_are_equal_and_sidecars_count() -> None:
     plain = pod("a", container("x"), container("y"))
     assert shares(plain.spec.containers) == [("x", 0.5, 0.5), ("y", 0.5, 0.5)]
     sidecar = {**container("mesh", "1"), "restartPolicy": "Always"}
-    found = module.containers_of(pod("a", container("x", "3"), initContainers=[container("once"), sidecar]))
+    found = containers_of(pod("a", container("x", "3"), initContainers=[container("once"), sidecar]))
     assert [(name, cpu) for name, cpu, _ in shares(found)] == [("x", 0.75), ("mesh", 0.25)]
     odd = pod("a", container("x", "3 apples"), container("y", "1"))
     assert [cpu for _, cpu, _ in shares(odd.spec.containers)] == [0.0, 1.0]
@@ -162,7 +165,7 @@ def test_a_job_that_runs_is_kept_however_old_its_report() -> None:
 
 
 def test_a_workload_has_so_many_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CONTAINERS", 2)
+    monkeypatch.setattr(row_module, "MOST_CONTAINERS", 2)
     table, found = learning(pod("a", container("x"), container("y"), container("z")), pod("b", container("w")))
     for minute in range(2):
         table.apply(NODE_METRIC, told(BEGIN + 60 * minute, {"a": ("3", "1G")}))
@@ -172,7 +175,7 @@ def test_a_workload_has_so_many_containers(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_there_is_room_for_so_many_workloads(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(module, "MOST_WORKLOADS", 3)
+    monkeypatch.setattr(row_module, "MOST_WORKLOADS", 3)
     table, found = learning(*(pod(f"p{number}", container("app")) for number in range(5)))
     for number in range(5):
         table.apply(NODE_METRIC, told(BEGIN + number, {f"p{number}": ("1", "1G")}, workload=f"Job/d/j{number}"))

@@ -10,7 +10,7 @@ from api.crds import NodeMetric
 from api.crds.node_metric import MetricCollectPolicy, NodeMetricSpec, NodeMetricStatus
 from api.kube.device import DeviceInfo
 from api.kube.device_use import DeviceSample
-from api.kube.interference import EXTENSION_THROTTLED, WantedTaint, WireVerdict
+from api.kube.interference import EXTENSION_THROTTLED, EXTENSION_WAITED, WantedTaint, WireVerdict
 from api.kube.resources import CPU, MEMORY
 from api.protocol import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from api.qos import QoSClass
@@ -232,9 +232,10 @@ def test_devices_stand_beside_the_usage_of_node_and_pods() -> None:
     }
 
 
-def test_time_lost_to_own_quotas_is_stated_of_the_pods_that_lost_any() -> None:
-    made = status(history(), throttled={"w": 0.25, "hash": 0.0})
-    stated = {pod.name: (pod.extensions or {}).get(EXTENSION_THROTTLED) for pod in made.pods_metric}
+@pytest.mark.parametrize(("field", "key"), [("throttled", EXTENSION_THROTTLED), ("waited", EXTENSION_WAITED)])
+def test_lost_time_is_stated_of_the_pods_that_lost_any(field: str, key: str) -> None:
+    made = status(history(), **{field: {"w": 0.25, "hash": 0.0}})
+    stated = {pod.name: (pod.extensions or {}).get(key) for pod in made.pods_metric}
     assert stated["web"] == 0.25
     assert stated["static"] == 0.0
     assert stated["guaranteed"] is None

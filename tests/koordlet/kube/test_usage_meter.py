@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from koordlet.kube.usage_meter import TickUsage, UsageMeter
+from koordlet.kube.usage_meter import THROTTLED, WAITED, TickUsage, UsageMeter
 from tests.koordlet.kube.test_verdict_entries import BATCH, WEB, cgroup
 from tests.koordlet.kube.ticks import GIB, Node
 
@@ -87,18 +87,22 @@ def test_a_node_without_pods_is_all_system() -> None:
     assert usage.system == pytest.approx(usage.node)
 
 
-def test_a_pod_loses_to_its_quota_what_its_containers_lose() -> None:
-    made = node(throttled={WEB_POD: 0.1, cgroup(WEB, "b"): 0.3, APP: 9.0})
+@pytest.mark.parametrize(
+    ("cause", "columns"), [pytest.param("throttled", THROTTLED, id="quota"), pytest.param("waited", WAITED, id="waits")]
+)
+def test_a_pod_loses_what_its_containers_lose(cause: str, columns: tuple[str, ...]) -> None:
+    made = node(**{cause: {WEB_POD: 0.1, cgroup(WEB, "b"): 0.3, APP: 9.0}})
     meter = UsageMeter(10.0)
     for _ in range(3):
         tick = made.tick()
         meter.measure(tick, {APP: "proxy"})
-    assert meter.throttled_seconds(tick) == pytest.approx({WEB: 0.4, BATCH: 0.0})
+    assert meter.lost_seconds(tick, columns) == pytest.approx({WEB: 0.4, BATCH: 0.0})
 
 
-def test_without_the_probe_nothing_is_told_of_quotas() -> None:
+def test_without_the_probe_nothing_is_told_of_lost_time() -> None:
     made = node(probe=False)
     meter = UsageMeter(10.0)
     tick = made.tick()
     meter.measure(tick, {})
-    assert meter.throttled_seconds(tick) is None
+    assert meter.lost_seconds(tick, THROTTLED) is None
+    assert meter.lost_seconds(tick, WAITED) is None

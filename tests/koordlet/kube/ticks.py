@@ -11,6 +11,7 @@ from api.frame import CGROUP, HOST, CgroupInfo, CgroupKind, Frame, Table
 from api.verdicts import Verdict
 from api.window import Window
 from koordlet.identity.cgroup_names import name_cgroup
+from koordlet.kube.usage_meter import THROTTLED, WAITED
 from koordlet.tick import Tick
 
 GIB = 1 << 30
@@ -29,6 +30,8 @@ class Node:
     """Whether run times come from the probe, or from the CPU controller's clock in turn."""
     throttled: Mapping[str, float] | None = None
     """Seconds a second lost to the own quota by path; None where the probe does not run."""
+    waited: Mapping[str, float] | None = None
+    """The same of waits for others, half of them for the kernel."""
     turn: int = 10
     seconds: float = 1000.0
 
@@ -61,10 +64,11 @@ class Node:
                     below = sum(rate for path, rate in self.cores.items() if path.startswith(info.path))
                     self._clock[info.path] = below * passed * 1e9
             columns["cpustat.usage_ns"] = np.array([self._clock.get(info.path, math.nan) for info in cgroups])
-        if self.throttled is not None:
-            columns["cpu.wait_own_quota_ns"] = np.array(
-                [int(self.throttled.get(info.path, 0.0) * passed * 1e9) for info in cgroups], dtype=np.uint64
-            )
+        for names, lost in ((THROTTLED, self.throttled), (WAITED, self.waited)):
+            for name in names if lost is not None else ():
+                columns[name] = np.array(
+                    [int((lost or {}).get(info.path, 0.0) / len(names) * passed * 1e9) for info in cgroups], np.uint64
+                )
         memory = np.array([self.memory_bytes.get(info.path, math.nan) for info in cgroups])
         columns["memstat.without_cache_bytes"] = memory
         columns["memstat.usage_bytes"] = memory * 2

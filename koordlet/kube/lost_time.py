@@ -1,9 +1,9 @@
-"""Time that pods lost to their own quotas, between two reports. Pure."""
+"""Time that pods lost to one cause, between two reports. Pure."""
 
 from collections.abc import Mapping
 
 
-class ThrottledTime:
+class LostTime:
     """Sums by uid. A pod is stated from its first loss on for as long as it runs, so that its mean may fall again."""
 
     def __init__(self) -> None:
