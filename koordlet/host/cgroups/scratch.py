@@ -26,6 +26,9 @@ class ScratchCgroup:
         v1, unified = find_mounts(host or HostTree(Path("/")))
         self.path = path
         self.directories = tuple(dict.fromkeys(mount / path.lstrip("/") for mount in _mounts(v1, unified)))
+        self._made_above = [
+            above for directory in self.directories for above in directory.parents if not above.exists()
+        ]
         self._delegated: list[tuple[Path, str]] = []
         if "cpu" not in v1 and unified is not None:
             self._delegated = _delegate_controllers(unified, path)
@@ -83,11 +86,14 @@ class ScratchCgroup:
             time.sleep(0.01)
 
     def remove(self) -> None:
-        """Kill what is inside and remove the directories; safe to call twice."""
+        """Kill what is inside and remove the directories, those above too that were made for it; safe to call twice."""
         self.kill()
         for directory in self.directories:
             with contextlib.suppress(FileNotFoundError):
                 directory.rmdir()
+        for above in self._made_above:
+            with contextlib.suppress(OSError):  # another cgroup is in it by now
+                above.rmdir()
         for directory, enabled in reversed(self._delegated):
             with contextlib.suppress(OSError):  # another program enables it further down by now
                 (directory / "cgroup.subtree_control").write_text(" ".join(f"-{name}" for name in enabled.split()))

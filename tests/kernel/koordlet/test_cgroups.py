@@ -74,6 +74,9 @@ def test_a_stage_leaves_no_directory_and_no_controller_behind(tree: CgroupTree) 
                 assert "cpu" in enabled[0].read_text().split()
         assert [file.read_text() for file in enabled if file.exists()] == before
         assert not any((directory / "demo").exists() for directory in outer.dirs)
+        found = {path.resolve() for path in Path("/sys/fs/cgroup").glob(f"*{outer.path}")}
+        stray = found - {directory.resolve() for directory in outer.dirs}
+        assert not stray, "directories of hierarchies where there was none above the stage"
 
 
 def test_detect_names_the_version_of_the_cpu_controller(tmp_path: Path) -> None:
