@@ -12,7 +12,11 @@ SPARK := build/spark
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-.PHONY: setup install uninstall wheel deb image image-bcc release proto docs manifests dashboards run test test-kernel test-pure test-vm test-cluster test-cluster-guest test-spark lint bench bpf clean provision provision-test
+# Processes that divide the tests without figures of the running kernel; the others have the machine to themselves.
+WORKERS := $(shell nproc)
+DIVIDED = $(if $(filter-out 0 1,$(WORKERS)),-n $(WORKERS) --dist worksteal)
+
+.PHONY: setup install uninstall wheel deb image image-bcc release proto docs manifests dashboards run test test-alone test-divided test-kernel test-pure test-vm test-cluster test-cluster-guest test-spark lint bench bpf clean provision provision-test
 
 setup: provision $(STAMP) bpf ## packages, virtual environment, BPF objects
 
@@ -59,14 +63,25 @@ uninstall: ## the reverse; settings, state and logs stay
 	@deploy/install.sh --uninstall
 
 ifeq ($(KERNELS),all)
-test: ## with KERNELS=all the kernel tests on every kernel too, and the tests that need no kernel beside the guests
-	@$(MAKE) --no-print-directory test-kernel
-	@$(MAKE) --no-print-directory test-vm BESIDE=test-pure
+test: ## with KERNELS=all the kernel tests on every kernel too, and the tests that take no figures beside the guests
+	@$(MAKE) --no-print-directory test-alone
+	@$(MAKE) --no-print-directory test-vm BESIDE="test-divided WORKERS=1"
 else
-test: provision-test $(STAMP) ## every test; those of the running kernel too when root
-	@$(PYTHON) -m probes.build x86 arm64
-	@if [ "$$(id -u)" -eq 0 ]; then FORCE_KERNEL_TESTS=1 $(PYTHON) -m pytest -m "not vm"; else $(PYTHON) -m pytest -m "not vm"; fi
+test: ## every test; those of the running kernel too when root
+	@status=0; \
+	  if [ "$$(id -u)" -eq 0 ]; then $(MAKE) --no-print-directory test-alone || status=1; fi; \
+	  $(MAKE) --no-print-directory test-divided || status=1; \
+	  exit $$status
 endif
+
+test-alone: provision-test $(STAMP) ## the tests of the running kernel that take figures
+	@$(PYTHON) -m probes.build x86 arm64
+	@FORCE_KERNEL_TESTS=1 $(PYTHON) -m pytest -m "kernel and not beside"
+
+test-divided: provision-test $(STAMP) ## every test that takes no figures of the running kernel
+	@$(PYTHON) -m probes.build x86 arm64
+	@if [ "$$(id -u)" -eq 0 ]; then export FORCE_KERNEL_TESTS=1; fi; \
+	  $(PYTHON) -m pytest -m "not vm and (beside or not kernel)" $(DIVIDED)
 
 test-kernel: provision-test $(STAMP) ## the tests of the running kernel, which need root and a machine to themselves
 	@$(PYTHON) -m probes.build x86 arm64
@@ -74,7 +89,7 @@ test-kernel: provision-test $(STAMP) ## the tests of the running kernel, which n
 
 test-pure: provision-test $(STAMP) ## the other tests
 	@$(PYTHON) -m probes.build x86 arm64
-	@$(PYTHON) -m pytest -m "not kernel and not vm"
+	@$(PYTHON) -m pytest -m "not kernel and not vm" $(DIVIDED)
 
 test-vm: provision-test $(STAMP) ## the kernel tests on every kernel of the matrix
 	@$(PYTHON) -m probes.build

@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import enum
+import fcntl
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -33,6 +35,18 @@ def running_kernel() -> Kernel:
     with contextlib.suppress(Unsupported):
         _ = kernel.btf
     return kernel
+
+
+@pytest.fixture(autouse=True)
+def one_of_the_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests of the kernel run one at a time, also where several processes divide the tests among them."""
+    if "PYTEST_XDIST_WORKER" not in os.environ or request.node.get_closest_marker("kernel") is None:
+        yield
+        return
+    folder = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
+    with (folder / "kernel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ from tests.schedobjects import node, pod
 from tests.scheduler.test_loop import document
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [pytest.mark.kernel, pytest.mark.beside, pytest.mark.slow]
 
 PATIENCE_SECONDS = 120.0
 RATE_SECONDS = 10

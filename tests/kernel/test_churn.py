@@ -17,7 +17,7 @@ from probes.cpu import Cpu
 from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kernel, pytest.mark.beside, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "60"))
 PER_SECOND = 200

@@ -13,7 +13,7 @@ import click
 from tests.vm.beside import HERE
 from tests.vm.matrix import MATRIX
 from tests.vm.outcomes import Row, table
-from tests.vm.run import Plan, build_objects, default_cache, run
+from tests.vm.run import Plan, build_objects, compile_sources, default_cache, run
 
 
 def _cpus() -> int:
@@ -40,6 +40,7 @@ def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         build_objects()
+        compile_sources()
         rows = run(plan, click.echo)
     except LookupError as error:
         raise click.UsageError(str(error)) from error

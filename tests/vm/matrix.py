@@ -31,6 +31,7 @@ MATRIX = (
 LONG_GROUPS = {
     "churn": ("6.12",),
     "detect_bench": ("newest",),
+    "enforcer_guardian": ("6.12",),
     "enforcer_kill": ("newest",),
     "net_paths": ("newest",),
     "privileges": ("6.12",),
@@ -46,5 +47,5 @@ known since Linux 6.6 only, so it is tried before and after.
 
 
 def num_long_groups(entry: Entry) -> int:
-    """Return how many long groups the entry runs; what is compiled in a guest takes it as long as four."""
-    return sum(entry.name in kernels for kernels in LONG_GROUPS.values()) + 4 * entry.headers
+    """Return how many long groups the entry runs; what is compiled in a guest takes it as long as five."""
+    return sum(entry.name in kernels for kernels in LONG_GROUPS.values()) + 5 * entry.headers

@@ -114,6 +114,15 @@ def build_objects() -> None:
         raise RuntimeError(f"python -m probes.build: {(done.stderr or done.stdout).strip()}")
 
 
+def compile_sources() -> None:
+    """Have Python and pytest keep what they compile of the kernel tests and of all that these import.
+
+    What fails to be collected is for the guests to tell.
+    """
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "kernel", "-p", "no:cacheprovider"]
+    subprocess.run([*command, str(KERNEL_TESTS)], capture_output=True, check=False)
+
+
 def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
     """Boot each kernel, those with the most to do first; raises LookupError for an unknown group.
 

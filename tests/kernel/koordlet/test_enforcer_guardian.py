@@ -1,5 +1,6 @@
 """Real agents, guardians and cgroups: death, hang and planned end, each at moments that the agent does not choose."""
 
+import contextlib
 import os
 import random
 import re
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from koordlet.config import EnforcerSettings
@@ -22,7 +24,7 @@ from tests.emulation import why_no_real_time
 from tests.koordlet.enforcer.hosts import want
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside]
 
 HOST = HostTree()
 ROOT = Path(__file__).parents[3]
@@ -31,62 +33,95 @@ PAUSE_SECONDS = 10.0 if why_no_real_time() else 2.0
 """Time without a completed step that counts as a hang: an emulated CPU takes more than two seconds for one."""
 
 AGENT = """
-import sys, time, signal
+import json, os, sys, time, signal
 from api.intents import Knob, Setting
 from koordlet.config import EnforcerSettings
 from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.host.files import HostTree
 import msgspec
-settings = msgspec.json.decode(sys.argv[1], type=EnforcerSettings)
-path, handover = sys.argv[2], float(sys.argv[3])
-enforcer = open_enforcer(settings, HostTree())
-guardian = Guardian(settings, HostTree())
-def one(knob, value, **more):
+
+def one(path, knob, value, **more):
     return Setting(strategy="calm", target=path, knob=knob, value=value, reason="because", **more)
-stops = []
-signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
-print(guardian.pid, flush=True)
-number = 0
-while not stops:
-    number += 1
-    enforcer.step([one(Knob.CPU_WEIGHT, "50", protocol_state=True), one(Knob.CPU_MAX, f"{20 + number % 50}000 100000")])
-    guardian.beat()
-    time.sleep(0.002)
-enforcer.close(handover_seconds=handover)
-if enforcer.handed_over_until is None:
-    guardian.close()
-else:
-    guardian.hand_over(enforcer.handed_over_until)
+
+def run(given, path, handover):
+    settings = msgspec.convert(given, EnforcerSettings)
+    enforcer = open_enforcer(settings, HostTree())
+    guardian = Guardian(settings, HostTree())
+    stops = []
+    signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
+    print(os.getpid(), guardian.pid, flush=True)
+    number = 0
+    while not stops:
+        number += 1
+        weight = one(path, Knob.CPU_WEIGHT, "50", protocol_state=True)
+        enforcer.step([weight, one(path, Knob.CPU_MAX, f"{20 + number % 50}000 100000")])
+        guardian.beat()
+        time.sleep(0.002)
+    enforcer.close(handover_seconds=handover)
+    if enforcer.handed_over_until is None:
+        guardian.close()
+    else:
+        guardian.hand_over(enforcer.handed_over_until)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        run(*json.loads(line))
+        os._exit(0)
 """
+"""Forks an agent for each line: an emulated CPU takes ten seconds for what they import."""
+
+
+class Agents:
+    """Where agents come from: a process that has imported all of one."""
+
+    def __init__(self, within: TestCgroup | None = None) -> None:
+        command, environment = [sys.executable, "-c", AGENT], {**os.environ, "PYTHONPATH": str(ROOT)}
+        spawn = within.spawn if within is not None else subprocess.Popen
+        self.process = spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+    def start(self, settings: EnforcerSettings, pod: TestCgroup, handover: float) -> tuple[int, int]:
+        """Return the processes of a new agent and of its guardian."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(msgspec.json.encode([settings, pod.path, handover]) + b"\n")
+        self.process.stdin.flush()
+        agent, guardian = self.process.stdout.readline().split()
+        return int(agent), int(guardian)
+
+    def close(self) -> None:
+        """End; agents that still run are left."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Agents]:
+    made = Agents()
+    yield made
+    made.close()
 
 
 class Agent:
-    def __init__(
-        self, settings: EnforcerSettings, pod: TestCgroup, handover: float = 0.0, within: TestCgroup | None = None
-    ) -> None:
-        import msgspec
-
-        command = [sys.executable, "-c", AGENT, msgspec.json.encode(settings).decode(), pod.path, str(handover)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        if within is not None:
-            self.process = within.spawn(command, stdout=subprocess.PIPE, env=environment)
-        else:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
-        assert self.process.stdout is not None
-        self.guardian = int(self.process.stdout.readline())
+    def __init__(self, agents: Agents, settings: EnforcerSettings, pod: TestCgroup, handover: float = 0.0) -> None:
+        self.pid, self.guardian = agents.start(settings, pod, handover)
         wait_for(lambda: catches(self.guardian, signal.SIGTERM))
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        os.kill(self.process.pid, number)
+        os.kill(self.pid, number)
+
+    def wait(self) -> None:
+        wait_for(lambda: is_gone(self.pid))
 
     def end(self) -> None:
-        if self.process.poll() is None:
-            self.kill(signal.SIGCONT)
-            self.kill()
-        self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for number in (signal.SIGCONT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                self.kill(number)
+        self.wait()
 
 
 @pytest.fixture
@@ -124,7 +159,7 @@ def is_gone(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     try:
         return stat.read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter between open and read
         return True
 
 
@@ -134,11 +169,13 @@ def catches(pid: int, number: int) -> bool:
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_actions_end_and_protocol_state_stays(pod: TestCgroup, settings: EnforcerSettings) -> None:
+def test_killed_at_any_moment_actions_end_and_protocol_state_stays(
+    agents: Agents, pod: TestCgroup, settings: EnforcerSettings
+) -> None:
     chance, taken = random.Random(2026), []
     before = weight(pod)
     for _ in range(DEATHS):
-        agent = Agent(settings, pod)
+        agent = Agent(agents, settings, pod)
         try:
             wait_for(lambda: quota(pod) != "max")
             time.sleep(chance.uniform(0.0, 0.1))
@@ -162,7 +199,8 @@ def test_what_ends_the_agents_cgroup_leaves_the_guardian(
 ) -> None:
     """As a runtime ends a container, and the kernel one that runs out of memory."""
     with tree.make_cgroup("container") as container:
-        agent = Agent(settings, pod, within=container)
+        within = Agents(container)
+        agent = Agent(within, settings, pod)
         try:
             wait_for(lambda: quota(pod) != "max")
             status = Path(f"/proc/{agent.guardian}/status").read_text()
@@ -178,10 +216,13 @@ def test_what_ends_the_agents_cgroup_leaves_the_guardian(
             wait_for(lambda: is_gone(agent.guardian))
         finally:
             agent.end()
+            within.close()
 
 
-def test_a_hang_ends_actions_and_the_agent_goes_on_from_there(pod: TestCgroup, settings: EnforcerSettings) -> None:
-    agent = Agent(settings, pod)
+def test_a_hang_ends_actions_and_the_agent_goes_on_from_there(
+    agents: Agents, pod: TestCgroup, settings: EnforcerSettings
+) -> None:
+    agent = Agent(agents, settings, pod)
     try:
         wait_for(lambda: quota(pod) != "max")
         agent.kill(signal.SIGSTOP)
@@ -191,19 +232,21 @@ def test_a_hang_ends_actions_and_the_agent_goes_on_from_there(pod: TestCgroup, s
         agent.kill(signal.SIGCONT)
         wait_for(lambda: quota(pod) != "max")
         agent.kill(signal.SIGTERM)
-        agent.process.wait(30)
+        agent.wait()
         assert quota(pod) == "max"
         wait_for(lambda: is_gone(agent.guardian))
     finally:
         agent.end()
 
 
-def test_a_planned_end_leaves_actions_to_the_successor(pod: TestCgroup, settings: EnforcerSettings) -> None:
-    agent = Agent(settings, pod, handover=60.0)
+def test_a_planned_end_leaves_actions_to_the_successor(
+    agents: Agents, pod: TestCgroup, settings: EnforcerSettings
+) -> None:
+    agent = Agent(agents, settings, pod, handover=60.0)
     try:
         wait_for(lambda: quota(pod) != "max")
         agent.kill(signal.SIGTERM)
-        agent.process.wait(30)
+        agent.wait()
         left = quota(pod)
         assert left != "max"
         successor = open_enforcer(settings, HOST)
@@ -221,12 +264,14 @@ def test_a_planned_end_leaves_actions_to_the_successor(pod: TestCgroup, settings
         agent.end()
 
 
-def test_without_a_successor_the_guardian_restores_at_the_deadline(pod: TestCgroup, settings: EnforcerSettings) -> None:
-    agent = Agent(settings, pod, handover=2.0)
+def test_without_a_successor_the_guardian_restores_at_the_deadline(
+    agents: Agents, pod: TestCgroup, settings: EnforcerSettings
+) -> None:
+    agent = Agent(agents, settings, pod, handover=2.0)
     try:
         wait_for(lambda: quota(pod) != "max")
         agent.kill(signal.SIGTERM)
-        agent.process.wait(30)
+        agent.wait()
         assert quota(pod) != "max"
         wait_for(lambda: quota(pod) == "max")
         wait_for(lambda: is_gone(agent.guardian))
@@ -234,8 +279,10 @@ def test_without_a_successor_the_guardian_restores_at_the_deadline(pod: TestCgro
         agent.end()
 
 
-def test_a_service_that_is_ended_as_a_whole_waits_for_no_successor(pod: TestCgroup, settings: EnforcerSettings) -> None:
-    agent = Agent(settings, pod, handover=3600.0)
+def test_a_service_that_is_ended_as_a_whole_waits_for_no_successor(
+    agents: Agents, pod: TestCgroup, settings: EnforcerSettings
+) -> None:
+    agent = Agent(agents, settings, pod, handover=3600.0)
     try:
         wait_for(lambda: quota(pod) != "max")
         os.kill(agent.guardian, signal.SIGTERM)
@@ -246,7 +293,7 @@ def test_a_service_that_is_ended_as_a_whole_waits_for_no_successor(pod: TestCgro
         agent.end()
 
 
-def test_a_guardian_that_is_killed_is_started_again(pod: TestCgroup, settings: EnforcerSettings) -> None:
+def test_a_guardian_that_is_killed_is_started_again(settings: EnforcerSettings) -> None:
     from koordlet.enforcer.guardian import guardian as room
 
     made = room.Guardian(settings, HOST)

@@ -24,7 +24,7 @@ from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside]
 
 KILLS = 200
 BUDGET_SECONDS = 120.0
