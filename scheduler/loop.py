@@ -7,7 +7,6 @@ server says before anything is placed; a bound pod carries its share in its anno
 
 import gc
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.engine import NODE, Engine
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Reason, Verb, Write
+from scheduler.inbox import Inbox
 from scheduler.lifecycle.conditions import POD
 from scheduler.metrics import Metrics
 from scheduler.outcome import AttemptOutcome, Result
@@ -48,8 +48,6 @@ ATTEMPTS_PER_ROUND = 32
 """Attempts between two looks into the inbox."""
 ATTEMPTS_PER_SENDING = 4
 """Attempts between two looks at the answers to bindings."""
-ANSWER_SECONDS = 0.001
-"""Longest wait for the answer to a binding between two looks into the inbox."""
 DRAIN_SECONDS = 0.1
 """Time for messages between two rounds of attempts; questions over HTTP must not stop placing."""
 REPORT_SECONDS = 30.0
@@ -90,7 +88,7 @@ class Loop:
         self._was_leading = leading is None
         """Leadership at the last check."""
         self._clock = clock
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._inbox: Inbox[Message] = Inbox()
         self._stopping = threading.Event()
         self._writer = Writer(writes or client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
         self._informers: dict[str, Informer[Any]] = {}
@@ -236,8 +234,8 @@ class Loop:
         """Take in the first lists kind by kind, custom kinds and nodes before the pods that depend on them."""
         order = {id(kind): index for index, kind in enumerate([*self.engine.watched_kinds().values(), NODE, POD])}
         waiting: list[Message] = []
-        while not self._inbox.empty():
-            waiting.append(self._inbox.get_nowait())
+        while (message := self._inbox.take()) is not None:
+            waiting.append(message)
         lists = [message for message in waiting if isinstance(message, tuple)]
         others = [message for message in waiting if not isinstance(message, tuple)]
         for message in (*sorted(lists, key=lambda deltas: order.get(id(deltas[0]), 0)), *others):
@@ -388,18 +386,16 @@ class Loop:
         """Take in what waits, for a while; when nothing does, wait up to `block_seconds` for the first."""
         if block_seconds and self._writer.uncollected:
             # Answers to bindings do not come through the inbox.
-            self._writer.collect(min(block_seconds, ANSWER_SECONDS))
-            block_seconds = 0.0
-        try:
-            message = self._inbox.get(timeout=block_seconds) if block_seconds else self._inbox.get_nowait()
-            until = time.monotonic() + DRAIN_SECONDS
-            while True:
-                self._receive(message)
-                if time.monotonic() >= until:
-                    return
-                message = self._inbox.get_nowait()
-        except queue.Empty:
-            return
+            self._inbox.wait_elsewhere(lambda: self._writer.collect(block_seconds), self._writer.wake)
+            message = self._inbox.take()
+        else:
+            message = self._inbox.take(block_seconds)
+        until = time.monotonic() + DRAIN_SECONDS
+        while message is not None:
+            self._receive(message)
+            if time.monotonic() >= until:
+                return
+            message = self._inbox.take()
 
     def _receive(self, message: Message) -> None:
         try:

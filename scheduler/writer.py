@@ -110,8 +110,12 @@ class Writer:
         """Whether bindings wait for `collect`."""
         return bool(self._quick.in_flight or self._unsent)
 
+    def wake(self) -> None:
+        """End the wait of `collect`, from any thread."""
+        self._quick.wake()
+
     def collect(self, wait_seconds: float = 0.0) -> None:
-        """Take in answers to bindings, and send those that waited. Waits for an answer when none is there."""
+        """Take in answers to bindings, and send those that waited. Waits for an answer, or for `wake`."""
         for binding, success in self._quick.collect(wait_seconds):
             if success:
                 self._report(BindAnswer(binding))

@@ -6,6 +6,7 @@ every step of each waits for the interpreter's lock, which the busy thread keeps
 """
 
 import contextlib
+import os
 import queue
 import select
 import socket
@@ -109,6 +110,8 @@ class QuickWrites(Generic[R, T]):
         self._most = connections
         self._timeout = timeout_seconds
         self._epoll = select.epoll()
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._woken, select.EPOLLIN)
         self._channels: dict[int, _Channel[T]] = {}
         self._idle: list[_Channel[T]] = []
         self._opened: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
@@ -148,7 +151,7 @@ class QuickWrites(Generic[R, T]):
         return True
 
     def collect(self, wait_seconds: float = 0.0) -> list[tuple[T, bool]]:
-        """The writes that were answered, each with whether that was a success. Waits for one when none is there.
+        """The writes that were answered, each with whether that was a success. Waits for one, or for `wake`.
 
         False says nothing of whether the write was made.
         """
@@ -156,6 +159,10 @@ class QuickWrites(Generic[R, T]):
         if not self._channels:
             return done
         for descriptor, _ in self._epoll.poll(wait_seconds):
+            if descriptor == self._woken:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._woken)
+                continue
             channel = self._channels[descriptor]
             try:
                 success = channel.read()
@@ -177,13 +184,19 @@ class QuickWrites(Generic[R, T]):
                 self._drop(channel)
         return done
 
+    def wake(self) -> None:
+        """End the wait of `collect`, or of the next one; the only thing that other threads may call."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._woken, 1)
+
     def close(self) -> None:
-        """Close all connections; what is in flight stays unknown."""
+        """Close all connections; what is in flight stays unknown. `wake` must not be called any more."""
         self._closed = True
         self._take_opened()
         for channel in list(self._channels.values()):
             self._drop(channel)
         self._epoll.close()
+        os.close(self._woken)
 
     def _finish(self, channel: _Channel[T], success: bool, done: list[tuple[T, bool]]) -> None:
         if channel.busy:

@@ -1,6 +1,7 @@
 """Writes that wait for no answer, against the in-process API server and against peers that answer badly."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -189,3 +190,17 @@ def test_whatever_comes_is_an_answer_or_is_given_back(said: bytes, begin: bytes)
         while writes.connections:
             found += writes.collect(1.0)
         assert [token for token, _ in found] == ["a"]
+
+
+def test_another_thread_ends_the_wait() -> None:
+    with peer() as (writes, _):
+        assert writes.send("a", deletion("p"))
+        waker = threading.Timer(0.05, writes.wake)
+        waker.start()
+        # Without the wake this would take ten minutes.
+        assert writes.collect(600.0) == []
+        waker.join()
+        # One that came before the wait ends it too, once.
+        writes.wake()
+        assert writes.collect(600.0) == []
+        assert writes.collect(0.01) == []
