@@ -99,7 +99,6 @@ OLD = [pod_document(f"old{number}", "s0", owner=f"w{number}", age_seconds=9e8) f
 KOORDINATOR = {
     "scheduling": (
         'scheduler_queue_incoming_pods_total{queue="active"}',
-        'scheduler_queue_incoming_pods_total{queue="backoff",event!="PodAdd"}',
         'scheduler_queue_incoming_pods_total{queue="unschedulable",event="ScheduleAttemptFailure"}',
         'scheduler_schedule_attempts_total{result="scheduled"}',
         'scheduler_schedule_attempts_total{result="unschedulable"}',
