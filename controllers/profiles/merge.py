@@ -122,8 +122,9 @@ def traits(sums: Sums, workloads: int, load_bins: int) -> Traits:
     for side, ids in enumerate((sums.victims, neighbours_or_all)):
         best[side, ids[sums.evidence == Evidence.TRIAL]] = True
         any_direct[side, ids[sums.evidence != Evidence.CORRELATED]] = True
-    seconds = np.bincount(neighbours_or_all, weights=sums.seconds, minlength=workloads + 1)[:workloads]
-    pressure = np.bincount(neighbours_or_all, weights=sums.pressure, minlength=workloads + 1)[:workloads]
+    whole = sums.evidence != Evidence.TRIAL  # a trial tells of the use that went, not of all that there was
+    seconds = np.bincount(neighbours_or_all[whole], weights=sums.seconds[whole], minlength=workloads + 1)[:workloads]
+    pressure = np.bincount(neighbours_or_all[whole], weights=sums.pressure[whole], minlength=workloads + 1)[:workloads]
     best, any_direct = best[:, :workloads], any_direct[:, :workloads]
     return Traits(
         Estimate(sensitivity, _jackknife(sensitivity, [each[0] for each in without]), best[0], ~any_direct[0]),

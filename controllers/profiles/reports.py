@@ -3,6 +3,10 @@
 A row of `verdicts` names victim and culprit; where the victim lost nothing to a neighbour that ran beside it, that
 too is evidence, so every pair of containers of one node and time has a row. A verdict names a workload: what a victim
 lost to it is divided among the workload's replicas beside the victim, as they used the CPUs.
+
+An action on one neighbour, after which it used less of the node and the victim lost at most half as much, is a trial:
+the loss that went is set against the use that went, of the row before the action and the first one within it. Where
+two neighbours were restrained for one victim at about the same time, neither tells.
 """
 
 from pathlib import Path
@@ -16,6 +20,11 @@ from controllers.profiles.merge import ALL, Evidence, Sums
 
 LOAD_BINS = 5
 _ALIASES = {"blockio": "block-io", "net": "network"}
+
+_LEAST_FALL = 0.005
+"""Share of the node that a restrained neighbour used less: what falls with less has another cause."""
+_LEFT = 0.5
+"""Part of its loss that a victim keeps at most, of which a trial tells."""
 
 _SQL = """
 WITH running AS (
@@ -61,14 +70,43 @@ parts AS (
   JOIN running AS others ON victims.node = others.node AND victims.time = others.time AND others.path <> victims.path
   JOIN beside ON beside.node = victims.node AND beside.time = victims.time AND beside.path = victims.path
   WHERE suffering.how = 'correlated'),
-joined AS (SELECT * FROM direct UNION ALL SELECT * FROM correlated UNION ALL SELECT * FROM parts)
+ends AS (SELECT node, target, file, time FROM actions WHERE outcome = 'restored' AND dry_run = 0),
+begun AS (
+  SELECT begun.node, begun.victim, begun.target, begun.time AS begins,
+         coalesce(min(ends.time), max(begun.time + begun.lease_seconds)) AS ends
+  FROM actions AS begun LEFT JOIN ends
+    ON begun.node = ends.node AND begun.target = ends.target AND begun.file = ends.file AND ends.time > begun.time
+  WHERE begun.outcome = 'set' AND begun.dry_run = 0 AND begun.victim <> ''
+  GROUP BY begun.node, begun.victim, begun.target, begun.time),
+felt AS (SELECT node, time, victim, resource, sum(lost) AS lost FROM losses GROUP BY node, time, victim, resource),
+restrained AS (
+  SELECT begun.node, begun.victim, begun.target, felt.resource, begins, victims.workload, victims.load,
+         earlier.workload AS neighbour, earlier.seconds, earlier.pressure - later.pressure AS pressure,
+         felt.lost / earlier.seconds AS lost, coalesce(rest.lost, 0) / later.seconds AS rest
+  FROM begun
+  JOIN running AS earlier ON earlier.node = begun.node AND earlier.path = begun.target
+    AND earlier.time <= begins - earlier.seconds AND earlier.time > begins - 2 * earlier.seconds
+  JOIN running AS later ON later.node = begun.node AND later.path = begun.target
+    AND later.time >= begins AND later.time < begins + later.seconds AND later.time + later.seconds <= ends
+  JOIN running AS victims
+    ON victims.node = begun.node AND victims.path = begun.victim AND victims.time = earlier.time
+  JOIN felt ON felt.node = begun.node AND felt.victim = begun.victim AND felt.time = earlier.time
+  LEFT JOIN felt AS rest ON rest.node = begun.node AND rest.victim = begun.victim AND rest.time = later.time
+    AND rest.resource = felt.resource),
+tried AS (
+  SELECT workload AS victim, neighbour, resource, 2 AS evidence, node, seconds, pressure, load, lost - rest AS lost
+  FROM restrained WHERE pressure > {least_fall} AND rest <= {left} * lost AND NOT EXISTS (
+    SELECT 1 FROM begun AS others WHERE others.node = restrained.node AND others.victim = restrained.victim
+      AND others.target <> restrained.target AND abs(others.begins - restrained.begins) < 2 * restrained.seconds)),
+joined AS (
+  SELECT * FROM direct UNION ALL SELECT * FROM correlated UNION ALL SELECT * FROM parts UNION ALL SELECT * FROM tried)
 SELECT victim, neighbour, resource, evidence, node, least(floor(load * 2.5), 4) AS load_bin, sum(seconds),
        sum(seconds * pressure), sum(seconds * pressure * pressure), sum(seconds * lost),
        sum(seconds * lost * pressure), sum(seconds * load), sum(seconds * load * load),
        sum(seconds * load * pressure), sum(seconds * load * lost)
 FROM joined GROUP BY victim, neighbour, resource, evidence, node, least(floor(load * 2.5), 4)
 ORDER BY victim, neighbour, resource, evidence, node, load_bin
-"""
+""".replace("{least_fall}", str(_LEAST_FALL)).replace("{left}", str(_LEFT))
 
 
 def collect(lake: Path) -> tuple[list[str], dict[str, Sums]]:
