@@ -141,8 +141,7 @@ class CgroupMetrics(PrometheusCollector):
         """Take one tick. `programs` rows are (probe, program, run seconds, runs)."""
         first, last = tick.window.frames[0], tick.window.last
         with self._lock:
-            if self._last is None or self._last.monotonic_ns != first.monotonic_ns:
-                self._count()
+            if self._last is None:
                 self._counted, self._chosen = dict(first.tables), first.cgroup
             is_new = self._last is None or last.cgroups is not self._last.cgroups
             if is_new:

@@ -92,6 +92,14 @@ def test_no_counter_falls_when_the_exported_set_changes() -> None:
         last = other
 
 
+def test_growth_of_ticks_that_were_missed_counts_once_though_cgroups_came_meanwhile() -> None:
+    exposition = CgroupMetrics(settings(), infos(3), {})
+    exposition.update(make_tick(frame(100, 2, 10**9), frame(101, 2, 10**9)), capabilities={})
+    exposition.update(make_tick(frame(110, 3, 10**9), frame(111, 3, 10**9)), capabilities={})
+    oncpu = samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total")
+    assert oncpu['{cgroup="/c2",name="c2",qos=""}'] == pytest.approx(2 * 11)
+
+
 def test_blame_is_top_k_plus_other() -> None:
     exposition = CgroupMetrics(settings(culprits_per_victim=2), infos(9), {})
     blame = {(1, culprit): culprit * 10**6 for culprit in range(2, 9)} | {(1, KERNEL_ID): 10**6}
