@@ -119,11 +119,16 @@ class PriorityMetrics(PrometheusCollector):
             yield family
 
     def _index(self, cgroups: tuple[CgroupInfo, ...]) -> None:
-        """Note each row's class, and the rows that hold the sums of all below them: of pods and of classed cgroups."""
+        """Note each row's class, and the rows that hold the sums of all below them: of pods and of classed cgroups.
+
+        The kubelet's directories have the class of their layout, and hold no more than pods, each of its own class.
+        """
         self._cgroups = cgroups
         numbers = {name: number for number, name in enumerate(PRIORITIES)}
         self._class_of_row = np.array([numbers[priority_of(info)] for info in cgroups], dtype=np.intp)
-        classed = {info.path for info in cgroups if info.qos and not info.pod_uid}
+        classed = {
+            info.path for info in cgroups if info.qos and not info.pod_uid and info.kind is not CgroupKind.KUBEPODS
+        }
         self._is_outer = np.array(
             [
                 info.kind is CgroupKind.POD

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.frame import CgroupInfo, CgroupKind, Table
+from api.frame import CGROUP, CgroupInfo, CgroupKind, Table
 from api.intents import Knob, Setting
 from api.window import Window
 from koordlet.metrics.priorities import PriorityMetrics, priority_of, suppression
@@ -31,13 +32,13 @@ INFOS = (
 )
 
 
-def tick(**columns: list[int]) -> Tick:
+def tick(infos: tuple[CgroupInfo, ...] = INFOS, **columns: list[float]) -> Tick:
     def frame(second: int) -> Any:
-        named = {name.replace("__", "."): [second * value for value in values] for name, values in columns.items()}
-        made = make_frame(float(second), PATHS, named)
+        made = make_frame(float(second), {info.id: info.path for info in infos}, {})
+        named = {name.replace("__", "."): second * np.array(values, dtype=float) for name, values in columns.items()}
         cpus: Any = {"cpu": ["0", "1", "2", "3"]}
-        tables = {**made.tables, "host.cpu": Table(cpus, {})}
-        return type(made)(made.monotonic_ns, made.wall_ns, INFOS, tables)
+        tables = {CGROUP: Table(made.cgroup.keys, named), "host.cpu": Table(cpus, {})}
+        return type(made)(made.monotonic_ns, made.wall_ns, infos, tables)
 
     return Tick.of(Window((frame(1), frame(2))))
 
@@ -90,6 +91,13 @@ def test_memory_is_that_of_pods_and_classed_cgroups() -> None:
     assert 'koord_priority_memory_usage_bytes{priority="mid"} 4.0' in text
     assert 'koord_priority_memory_usage_bytes{priority="prod"} 48.0' in text
     assert 'priority="system"} ' not in "\n".join(line for line in text.splitlines() if "memory_usage" in line)
+
+
+def test_the_kubelets_directories_are_no_use_beside_that_of_their_pods() -> None:
+    directory = CgroupInfo(2, "/pods", "", "BE", kind=CgroupKind.KUBEPODS, kube_qos="BestEffort")
+    infos = (directory, pod(4, "BE", "", CgroupKind.POD), pod(5, "BE", "", CgroupKind.CONTAINER))
+    text = served(tick(infos, memstat__usage_bytes=[4, 4, 4]))
+    assert 'koord_priority_memory_usage_bytes{priority="batch"} 8.0' in text
 
 
 def setting(knob: Knob, value: str, strategy: str = "cpu_suppress") -> Setting:
