@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from api.cgroup_path import lineage
 from api.cpuset import parse_cpuset
-from api.frame import CgroupInfo, CgroupKind
+from api.frame import CgroupInfo, CgroupKind, Column
 from api.intents import Knob, Setting
 from api.qos import PriorityBand, QoSClass
 from koordlet.tick import Tick
@@ -143,22 +143,24 @@ class PriorityMetrics(PrometheusCollector):
         columns = tick.delta.table.columns
         own = columns.get(FRESH)
         if own is not None and len(own) == len(self._class_of_row):
-            return _sums(self._class_of_row, own.astype(np.float64))
+            return _sums(self._class_of_row, own)
         whole = columns.get(IN_TURN)
         if whole is None or len(whole) != len(self._class_of_row):
             return np.zeros(len(PRIORITIES))
-        return _sums(self._class_of_row[self._is_outer], whole[self._is_outer].astype(np.float64))
+        return _sums(self._class_of_row[self._is_outer], whole[self._is_outer])
 
     def _charged(self, tick: Tick) -> Mapping[str, float]:
         column = tick.window.last.cgroup.columns.get(MEMORY)
         if column is None or len(column) != len(self._class_of_row):
             return {}
-        sums = _sums(self._class_of_row[self._is_outer], np.nan_to_num(column[self._is_outer].astype(np.float64)))
+        sums = _sums(self._class_of_row[self._is_outer], column[self._is_outer])
         return {name: value for name, value in zip(PRIORITIES, sums.tolist(), strict=True) if name != "system"}
 
 
-def _sums(classes: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.bincount(classes, weights=values, minlength=len(PRIORITIES)).astype(np.float64)
+def _sums(classes: NDArray[np.intp], values: Column) -> NDArray[np.float64]:
+    """Sums by class; what was not measured adds nothing."""
+    known = np.nan_to_num(values.astype(np.float64))
+    return np.bincount(classes, weights=known, minlength=len(PRIORITIES)).astype(np.float64)
 
 
 def suppression(settings: Iterable[Setting]) -> dict[str, float]:

@@ -100,6 +100,14 @@ def test_the_kubelets_directories_are_no_use_beside_that_of_their_pods() -> None
     assert 'koord_priority_memory_usage_bytes{priority="batch"} 8.0' in text
 
 
+@pytest.mark.parametrize("column", ["cpustat__usage_ns", "cpu__oncpu_ns"])
+def test_what_is_not_measured_in_a_tick_adds_nothing(column: str) -> None:
+    infos = (pod(2, "LS", "koord-mid", CgroupKind.POD), pod(4, "BE", "", CgroupKind.POD))
+    text = served(tick(infos, **{column: [3e9, float("nan")]}), tick(infos, **{column: [3e9, 5e9]}))
+    assert 'koord_priority_cpu_usage_seconds_total{priority="mid"} 6.0' in text
+    assert 'koord_priority_cpu_usage_seconds_total{priority="batch"} 5.0' in text
+
+
 def setting(knob: Knob, value: str, strategy: str = "cpu_suppress") -> Setting:
     return Setting(strategy=strategy, target="/be", reason="", knob=knob, value=value)
 
