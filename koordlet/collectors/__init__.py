@@ -126,6 +126,11 @@ class PerCgroupFile:
         """Return whether the cgroup's file was read before."""
         return identity in self._row_of
 
+    def was_read(self, identity: int, now_ns: int) -> bool:
+        """Return whether the cgroup's file was read in the tick of this time."""
+        row = self._row_of.get(identity)
+        return row is not None and bool(self._read_ns[row] == now_ns)
+
     def first_value(self, identity: int) -> float:
         """First column of a row as last read; 1 for a row that was never read."""
         row = self._row_of.get(identity)

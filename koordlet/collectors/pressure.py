@@ -45,10 +45,10 @@ class Pressure(FileCollector):
             known, before = file.has(info.id), file.first_value(info.id)
             if known or above_grew or info.id in turn:
                 yield info
-            readable = file.has(info.id)
+            readable = file.was_read(info.id, work.now_ns)
             grew = readable and (not known or file.first_value(info.id) != before)
-            # Below a cgroup without the file (no such directory in the v2 tree, or PSI switched off in it) the others
-            # that have one are read in every tick; which have one is found in turn.
+            # Below a cgroup without the file (no such directory in the v2 tree, or PSI switched off in it, before or
+            # by now) the others that have one are read in every tick; which have one is found in turn.
             if grew or not readable:
                 waiting += [(child, grew) for child in self._below.get(info.path, ())]
         yield from (info for info in work.due if not file.has(info.id))

@@ -91,6 +91,15 @@ def test_below_a_cgroup_without_pressure_the_others_are_still_read(tmp_path: Pat
     assert stalls.tick()[0]["/idle/child"] == 70
 
 
+def test_a_cgroup_whose_pressure_is_switched_off_later_hides_none_below_it(tmp_path: Path) -> None:
+    stalls = Stalls(tmp_path)
+    stalls.tick(*ALL)
+    for info in (TOP, CHILD):
+        stalls.put(info, 70)
+    make_tree(tmp_path, {f"idle/{resource}.pressure": "" for resource in ("memory", "io")})
+    assert stalls.tick()[0]["/idle/child"] == 70
+
+
 def test_cpu_pressure_is_read_in_turn(tmp_path: Path) -> None:
     stalls = Stalls(tmp_path)
     stalls.tick(*ALL)
