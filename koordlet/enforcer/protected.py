@@ -8,9 +8,10 @@ cgroup that has none is that of its nearest classified ancestor. Protocol state 
 memory QoS) is what the protocol gives that pod: its class does not stand in the way.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import cached_property
 
 from api.cgroup_path import ancestors, lineage
@@ -96,6 +97,9 @@ class ProtectedCgroups:
         found: dict[str, str] = {}
         if self.own:
             found |= dict.fromkeys(lineage(self.own), "the agent itself runs there")
+        matches = re.compile("|".join(map(translate, self.patterns)) or "(?!)").match
+        for path in filter(matches, self.classes):
+            found |= dict.fromkeys(ancestors(path), f"{path} below it matches a protected pattern")
         for path, qos in self.classes.items():
             if is_protected(qos):
                 found |= dict.fromkeys(ancestors(path), f"{path} below it is of class {qos}")

@@ -186,6 +186,14 @@ def test_what_is_protected(target: str, protected: bool) -> None:
     assert bool(PROTECTION.forbids(Knob.RESCTRL_GROUP, target, Direction.ASIDE)) == protected
 
 
+def test_a_pattern_protects_what_is_above_its_cgroups_as_long_as_they_are_there() -> None:
+    jobs = dict.fromkeys(("/batch", "/batch/jobs", "/batch/jobs/db-1", "/batch/other"), QoSClass.BE)
+    protection = ProtectedCgroups(("/", "/batch/jobs/db-*"), jobs, frozenset(), "")
+    assert [bool(protection.reason(path)) for path in jobs] == [True, True, True, False]
+    without = ProtectedCgroups(("/", "/batch/jobs/db-*"), {"/batch": QoSClass.BE}, frozenset(), "")
+    assert without.reason("/batch") == ""
+
+
 def test_the_kubelets_own_directory_is_never_idle() -> None:
     bare = ProtectedCgroups((), {}, frozenset(), "")
     directory = "/kubepods.slice/kubepods-besteffort.slice"
