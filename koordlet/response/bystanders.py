@@ -1,5 +1,8 @@
 """Bystanders of a rung: who lives below its lever, costs the victim nothing, and may not lose for it."""
 
+import numpy as np
+
+from api.cgroup_path import lineage
 from koordlet.response.applied_rung import AppliedRung
 from koordlet.response.history import History
 from koordlet.response.observation import Observation
@@ -8,6 +11,8 @@ from koordlet.response.settings import ResponseSettings
 from koordlet.response.trial import bystander_harmed
 
 _LEAST_CORES = 0.01
+_GOOD_PART = 0.1
+"""Part of a directory's CPU time: with less of it a culprit may cost a victim nothing in one tick by chance."""
 _WOKEN_TICKS = 2
 
 
@@ -15,21 +20,39 @@ def find_bystanders(
     observation: Observation, applied: AppliedRung, history: History, settings: ResponseSettings
 ) -> dict[str, float]:
     """Return the busy cgroups that an action reaches besides the culprit and that cost the victim nothing much, with
-    what they lose."""
+    what they lose; and within a culprit that is a directory those that cost it nothing at all."""
     culprit, victim = applied.interference.culprit, applied.interference.victim
-    found: dict[str, float] = {}
+    targets = {intent.target for intent in applied.intents} - {victim}
     own = set(observation.subtrees.rows(culprit).tolist())
-    for target in {intent.target for intent in applied.intents} - {culprit, victim}:
+    reached = set(_uninvolved_members(observation, applied)) if targets else set()
+    for target in targets - {culprit}:
         for row in observation.subtrees.rows(target).tolist():
-            path = observation.cgroups[row].path
             if row in own or not observation.cpu_cores[row] > _LEAST_CORES:
                 continue
-            if not _costs_nothing(observation, applied, path, settings):
-                continue
-            before = history.held_up_lately(path)
-            if before == before:
-                found[path] = before
-    return found
+            if _costs_nothing(observation, applied, observation.cgroups[row].path, settings):
+                reached.add(row)
+    paths = [observation.cgroups[row].path for row in sorted(reached)]
+    return {path: before for path in paths if (before := history.held_up_lately(path)) == before}
+
+
+def _uninvolved_members(observation: Observation, applied: AppliedRung) -> list[int]:
+    """Return the rows of a directory, named for many small culprits in it, that use a good part of its CPU time and
+    cost the victim nothing; none where own CPU time is not measured, or losses are not told apart by culprit."""
+    culprit, victim, resource = applied.interference.pair
+    rows = observation.subtrees.rows(culprit)
+    if len(rows) < 2 or observation.cpu_waits is None or observation.blame_of(resource) is None:
+        return []
+    if not observation.lost_to(victim, culprit, resource) > 0:
+        return []  # a verdict outlasts its loss
+    accused = {each.path for one in observation.verdicts if one.victim == victim for each in one.culprits} - {culprit}
+    cores = observation.cpu_cores[rows]
+    busy = rows[cores > max(_LEAST_CORES, _GOOD_PART * float(np.nansum(cores)))].tolist()
+    paths = {row: observation.cgroups[row].path for row in busy}
+    return [
+        row
+        for row, path in paths.items()
+        if accused.isdisjoint(lineage(path)) and not observation.lost_to(victim, path, resource) > 0
+    ]
 
 
 def busy_members(observation: Observation, culprit: str) -> frozenset[str]:

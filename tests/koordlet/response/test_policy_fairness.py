@@ -220,6 +220,25 @@ def test_culprits_of_one_directory_are_limited_as_one() -> None:
     assert rungs == (("/batch", "cpu"), ("quota",))
 
 
+def test_one_that_costs_nothing_in_a_directory_that_a_verdict_names_ends_the_limit_that_it_loses_by() -> None:
+    response = ResponsePolicy()
+    steps = []
+    for second in range(6):
+        is_limited = bool(_settings(response))
+        seen = tick(
+            float(second),
+            used={WEB: 0.3, HOG: 2.0, BYSTANDER: 1.0},
+            waits={WEB: 0.4, HOG: 2.0},
+            lost={HOG: 0.01 if is_limited else 0.4},
+            verdicts=[accused("/batch")],
+            knobs=frozenset({Knob.CPU_MAX}),
+            held_up={BYSTANDER: 0.3 if is_limited else 0.0},
+        )
+        response.step(seen)
+        steps += [(second, step.culprit, step.kind, step.rung) for step in response.steps]
+    assert steps == [(0, "/batch", StepKind.APPLIED, "quota"), (2, "/batch", StepKind.REVERTED, "quota")]
+
+
 def test_a_directory_in_which_another_is_busy_is_left_alone() -> None:
     seen = tick(
         0.0,
