@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api.kube.patching import strategic
 from controllers.webhooks.rules.rights import USUAL_CAPABILITIES, added_rights
 from controllers.webhooks.view import ClusterView
 from tests.controllers.webhooks.reviews import PRIORITY_CLASSES, Document, pod, profile, review
@@ -65,6 +66,21 @@ def of_main(**security: Any) -> Document:
             "AppArmor unconfined",
             id="annotation",
         ),
+        pytest.param(
+            {"spec": {"containers": [{"name": "main", "livenessProbe": {"httpGet": {"host": "10.0.0.1", "port": 1}}}]}},
+            "requests of the node to 10.0.0.1",
+            id="probe-of-another-host",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"name": "main", "lifecycle": {"preStop": {"tcpSocket": {"host": "h"}}}}]}},
+            "requests of the node to h",
+            id="hook-of-another-host",
+        ),
+        pytest.param(
+            {"spec": {"volumes": [{"name": "v", "projected": {"sources": [{"podCertificate": {"signerName": "s"}}]}}]}},
+            "certificate of s",
+            id="certificate",
+        ),
     ],
 )
 def test_a_profile_that_adds_rights_is_refused_by_name(patch: Document, right: str) -> None:
@@ -78,6 +94,10 @@ def test_an_annotation_of_the_profile_itself_adds_none_either() -> None:
     key = "container.apparmor.security.beta.kubernetes.io/main"
     view = ClusterView(profiles=[profile("given", annotations={key: "unconfined"})])
     assert "AppArmor" in review("/mutate-pod", view, obj=pod()).message
+
+
+def of_mount(**fields: Any) -> Document:
+    return {"spec": {"containers": [{"name": "main", "volumeMounts": [{"mountPath": "/log", **fields}]}]}}
 
 
 RESTRICTED = {
@@ -138,6 +158,76 @@ def test_what_takes_rights_away_or_needs_none_is_applied(patch: Document) -> Non
     assert allowed, message
     assert stored is not None
     assert stored != pod()
+
+
+NARROW = {
+    "runtimeClassName": "gvisor",
+    "securityContext": {"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [
+        {
+            "name": "main",
+            "image": "i",
+            "securityContext": {
+                "runAsGroup": 1000,
+                "supplementalGroupsPolicy": "Strict",
+                "seccompProfile": {"type": "Localhost", "localhostProfile": "own.json"},
+                "appArmorProfile": {"type": "Localhost", "localhostProfile": "own"},
+            },
+            "volumeMounts": [{"mountPath": "/log", "name": "log", "readOnly": True, "subPath": "web"}],
+        }
+    ],
+    "volumes": [
+        {"name": "log", "hostPath": {"path": "/var/log"}},
+        {"name": "shared", "nfs": {"server": "s", "path": "/web"}},
+    ],
+}
+"""Rights that are less than the whole of their kind."""
+
+
+@pytest.mark.parametrize(
+    ("patch", "right"),
+    [
+        pytest.param({"spec": {"runtimeClassName": None}}, "another runtime than gvisor", id="no-sandbox"),
+        pytest.param({"spec": {"runtimeClassName": "runc"}}, "another runtime than gvisor", id="another-runtime"),
+        pytest.param(of_main(runAsGroup=None), "main: group 0", id="group-of-root"),
+        pytest.param(of_main(supplementalGroupsPolicy="Merge"), "groups of its image", id="groups-of-the-image"),
+        pytest.param(of_main(seccompProfile=None), "seccomp of the runtime", id="own-calls"),
+        pytest.param(of_main(appArmorProfile={"type": "RuntimeDefault"}), "AppArmor of the runtime", id="own-apparmor"),
+        pytest.param(of_mount(readOnly=False), "writes hostPath /var/log, web", id="writing"),
+        pytest.param(of_mount(subPath=None), "reads hostPath /var/log", id="more-of-a-path"),
+        pytest.param(
+            {"spec": {"initContainers": [{"name": "side", "volumeMounts": [{"mountPath": "/log", "name": "log"}]}]}},
+            "side: writes hostPath /var/log",
+            id="mount-of-a-new-container",
+        ),
+        pytest.param(
+            {"spec": {"volumes": [{"name": "shared", "nfs": {"path": "/"}}]}}, "volume of nfs", id="more-of-a-server"
+        ),
+    ],
+)
+def test_part_of_a_right_does_not_grow(patch: Document, right: str) -> None:
+    document = {**pod(), "spec": NARROW}
+    assert not patched(copy.deepcopy(document), patch)[0]
+    assert right in "; ".join(added_rights(document, strategic(document, patch)))
+
+
+def test_an_option_of_windows_of_the_pod_holds_beside_those_of_a_container() -> None:
+    document = pod()
+    document["spec"]["containers"][0]["securityContext"] = {"windowsOptions": {"runAsUserName": "u"}}
+    allowed, message, _ = patched(document, {"spec": {"securityContext": {"windowsOptions": {"hostProcess": True}}}})
+    assert not allowed
+    assert "hostProcess" in message
+
+
+def test_a_profile_confines_what_nothing_confined() -> None:
+    document = pod()
+    document["spec"]["containers"][0]["securityContext"] = {"appArmorProfile": {"type": "Unconfined"}}
+    confined = of_main(
+        appArmorProfile={"type": "Localhost", "localhostProfile": "p"},
+        seccompProfile={"type": "Localhost", "localhostProfile": "p"},
+    )
+    allowed, message, _ = patched(document, {"spec": {**confined["spec"], "runtimeClassName": "gvisor"}})
+    assert allowed, message
 
 
 def test_what_the_author_asked_for_stays() -> None:
