@@ -23,6 +23,11 @@ class RowsOnDemand:
         self._rows: NDArray[np.int32] = np.zeros(0, np.int32)
         self._free: list[int] = []
 
+    @property
+    def in_use(self) -> int:
+        """Number of rows that aggregates have."""
+        return self.count - len(self._free)
+
     def of(self, aggregates: Rows) -> Rows:
         """Return the row of each aggregate, -1 without one."""
         known = aggregates < len(self._rows)
@@ -75,10 +80,10 @@ class QuotaDemand:
         )
         if not len(new):
             return
+        if not self._rows.in_use:  # a reference that stood still for months would make what is copied infinite
+            self._own.reference_seconds = self._use.reference_seconds
         rows = self._rows.make(new)
         self._own.resize(self._rows.count)
-        if self._own.reference_seconds is None:
-            self._own.reference_seconds = self._use.reference_seconds
         self._own.weights[rows] = self._use.weights[new] * self._scale()
         first = ~known & (throttled > 0)
         rows = self._rows.of(aggregates[first])

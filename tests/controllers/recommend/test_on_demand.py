@@ -94,3 +94,18 @@ def test_rows_of_what_is_gone_are_given_again_empty() -> None:
     levels.clear(3)
     levels.add(np.array([4]), np.array([1.0]), np.array([0.1]), np.array([NOW]))
     assert waited_a_second(levels.of([np.array([3]), np.array([4])])) == pytest.approx([np.nan, 0.1], nan_ok=True)
+
+
+def test_a_first_loss_after_months_without_any_is_finite() -> None:
+    usage = Usage.compact()
+    demand = QuotaDemand(usage.cpu)
+    streams = usage.open(np.array([0, 1]))
+    for aggregate, days in ((0, 0), (1, 200)):
+        at = np.array([NOW + days * 86_400.0])
+        usage.add_cpu(streams[aggregate : aggregate + 1], at, np.array([1.0]))
+        demand.add(np.array([aggregate]), np.array([1.0]), np.array([0.5]), at)
+        demand.clear(0)
+    weights = demand.weights(np.array([1]))[0]
+    assert np.isfinite(weights).all()
+    assert weights[CPU_BUCKETS.index(np.array([1.5]))[0]] == pytest.approx(weights.sum(), rel=1e-4)
+    assert weights.sum() > 0
