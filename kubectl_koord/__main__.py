@@ -1,11 +1,14 @@
 """The command `kubectl koord`, found by kubectl as `kubectl-koord` on the PATH."""
 
 import json
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -14,15 +17,19 @@ from api.crds import NODE_METRIC as NODE_METRIC_DEFINITION
 from api.crds import NodeMetric
 from api.kube.losses import Loss, by_node, losses
 from api.protocol import ANNOTATION_STOP
-from cluster import NODES, ApiError, Client, ClusterError, Key, NotFound, custom, merge_patch
+from cluster import CONFIG_MAPS, NODES, ApiError, Client, ClusterError, Key, NotFound, custom, merge_patch
 from cluster.command_line import Chosen, die
-from kubectl_koord.agents import Agents
+from kubectl_koord.agents import Agents, chosen_options
 
 PROGRAM = "kubectl-koord"
 _METRICS = custom(NODE_METRIC_DEFINITION)
 _SOCKET = "unix:/run/koord/koordlet.sock"
 _CONFIG = "/etc/koord/koordlet.toml"
 """Settings of the agent in its container, as the chart mounts them."""
+_MANAGER, _MANAGER_CONFIG = "koord-manager", "manager.toml"
+"""ConfigMap with the settings of the manager, as the chart names it, and the key."""
+_LOOK_SECONDS = 2.0
+"""Time between two looks at what is in effect; an agent follows an annotation of its node within one second."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,6 +52,8 @@ def main(
       kubectl koord top node-7                live view of one node
       kubectl koord actions node-7            settings in effect there, and the last decisions
       kubectl koord pause node-7              end all actions on a node until `resume`
+      kubectl koord restore node-7            the same, and wait until each is restored
+      kubectl koord explain node/node-7       why an object has the values that the manager gives it
     """
     chosen = Chosen(PROGRAM, None, kubeconfig, kube_context, server)
     context.obj = Agents(context.with_resource(chosen.client()), chosen, namespace)
@@ -127,11 +136,77 @@ def pause(agents: Agents, node: str) -> None:
 
 @main.command()
 @click.argument("node")
+@click.option(
+    "--wait", "wait_seconds", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait at most."
+)
+@click.pass_obj
+def restore(agents: Agents, node: str, wait_seconds: float) -> None:
+    """End all actions on a node as `pause` does, and wait until each is restored. The node stays paused.
+
+    Exit 0 when none is left, 1 with those that are. State that the protocol gives pods stays, as long as they run.
+    """
+    _annotate(agents.client, node, "true")
+    until = time.monotonic() + wait_seconds
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        with _reported():
+            held = _in_effect(agents, node)
+        left = [row for row in held if row.get("kind") == "action"]
+        if not left or time.monotonic() >= until:
+            break
+    for row in left:
+        click.echo(_printable(f"{row.get('file')} = {row.get('value')} (was {row.get('original')})"))
+    if left:
+        die(
+            f"node/{node}: {len(left)} actions in effect after {wait_seconds:g} s",
+            hint="does its agent watch the node?",
+        )
+    click.echo(f"node/{node} restored: no action is in effect, {len(held)} settings of the protocol stay; paused")
+
+
+@main.command()
+@click.argument("node")
 @click.pass_obj
 def resume(agents: Agents, node: str) -> None:
     """Allow actions on a node again."""
     _annotate(agents.client, node, None)
     click.echo(f"node/{node} resumed")
+
+
+@main.command()
+@click.argument("target", metavar="KIND/[NAMESPACE/]NAME")
+@click.pass_obj
+def explain(agents: Agents, target: str) -> None:
+    """Explain the values that the manager gives an object, by the manager's settings and the present objects.
+
+    \b
+    Examples:
+      kubectl koord explain node/node-7
+      kubectl koord explain recommendation/shop/web-1a2b3c4d
+    """
+    key = Key(agents.namespace, _MANAGER)
+    try:
+        found = agents.client.get(CONFIG_MAPS.of(dict), key)
+    except NotFound:
+        die(f"there is no ConfigMap {key}", hint="is the manager installed? --namespace names another")
+    except (ApiError, ClusterError) as error:
+        die(str(error))
+    with tempfile.TemporaryDirectory() as directory:
+        config = Path(directory) / _MANAGER_CONFIG
+        config.write_text((found.get("data") or {}).get(_MANAGER_CONFIG, ""))
+        # A process, since programs share no code; -P keeps modules of the present directory out of it.
+        options = ["--config", str(config), *chosen_options(agents.chosen)]
+        ran = subprocess.run([sys.executable, "-P", "-m", "controllers", *options, "explain", target], check=False)
+    sys.exit(ran.returncode)
+
+
+def _in_effect(agents: Agents, node: str) -> list[dict[str, Any]]:
+    """Return settings in effect on a node, as its agent's journal has them."""
+    told = agents.told_by(node, ["koordlet", "actions", "--config", _CONFIG, "--log", "0", "--json"])
+    try:
+        return [msgspec.json.decode(line, type=dict[str, Any]) for line in told.splitlines()]
+    except msgspec.DecodeError as error:
+        die(f"node/{node}: what its agent has in effect cannot be read: {error}")
 
 
 def _annotate(client: Client, node: str, value: str | None) -> None:

@@ -34,29 +34,26 @@ class Agents:
 
     def run_on(self, node: str, command: Sequence[str], *, terminal: bool = False) -> int:
         """Run a command in the agent's container and return its exit status."""
+        options = ["-it"] if terminal and os.isatty(0) else []
+        return subprocess.run(self._exec(node, options, command), check=False).returncode
+
+    def told_by(self, node: str, command: Sequence[str]) -> str:
+        """Run a command in the agent's container and return what it prints; exits with a message where it fails."""
+        ran = subprocess.run(self._exec(node, [], command), check=False, capture_output=True, text=True)
+        if ran.returncode:
+            die(f"{' '.join(command)} on node {node}: {ran.stderr.strip() or f'exit status {ran.returncode}'}")
+        return ran.stdout
+
+    def _exec(self, node: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
         pod = self.pod_on(node)
         kubectl = shutil.which("kubectl")
         if kubectl is None:
             die("kubectl is not on the PATH", hint="install kubectl; it holds the credentials for exec")
-        options = []
-        if self.chosen.kubeconfig:
-            options.append(f"--kubeconfig={self.chosen.kubeconfig}")
-        if self.chosen.context:
-            options.append(f"--context={self.chosen.context}")
-        if self.chosen.server:
-            options.append(f"--server={self.chosen.server}")
-        interactive = ["-it"] if terminal and os.isatty(0) else []
-        words = [
-            kubectl,
-            *options,
-            "exec",
-            "-n",
-            pod.namespace,
-            *interactive,
-            pod.name,
-            "-c",
-            CONTAINER,
-            "--",
-            *command,
-        ]
-        return subprocess.run(words, check=False).returncode
+        inside = ["exec", "-n", pod.namespace, *options, pod.name, "-c", CONTAINER]
+        return [kubectl, *chosen_options(self.chosen), *inside, "--", *command]
+
+
+def chosen_options(chosen: Chosen) -> list[str]:
+    """Return the options by which kubectl, and programs of this project, find the same API server."""
+    options = {"kubeconfig": chosen.kubeconfig, "context": chosen.context, "server": chosen.server}
+    return [f"--{name}={value}" for name, value in options.items() if value]

@@ -112,6 +112,7 @@ PLAN: Mapping[str, How] = {
     "kubectl koord why shop/web-0": _CLUSTER,
     "kubectl koord pause node-7": _CLUSTER,
     "kubectl koord resume node-7": _CLUSTER,
+    "kubectl koord explain node/node-7": Elsewhere("needs a cluster: tests/kubectl_koord/test_commands.py"),
     "helm uninstall koord --namespace koord-system": _CLUSTER,
     "make uninstall": Elsewhere("would end what is installed on this machine: tests/deploy/test_install.py"),
 }
