@@ -1,7 +1,7 @@
 """Dashboards without Grafana: `python -m deploy.grafana.preview http://127.0.0.1:9090 FOLDER` writes a page for each.
 
 The pages ask nothing of a network and show the time range that they were made of. They are Koord's own drawing of the
-panels, for a look at a Prometheus that has no Grafana beside it, and for the pictures in the documents.
+panels, for a look at a Prometheus that has no Grafana beside it.
 """
 
 import argparse
