@@ -5,7 +5,7 @@ bind or give up their place. It knows no clock and no queue: an attempt is whate
 `close`, and a retry is due whenever an event changes an answer, so nothing waits for a counter or a timer.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.gang.spec import GangSpec, MatchPolicy
@@ -185,21 +185,23 @@ class Gangs:
         if gang is None or gang.spec is None:
             return Allow((pod,))
         gang.waiting.add(pod)
-        if self.held(pod):
-            return GangWait(gang.spec.wait_seconds, self.progress(pod))
         siblings = self._siblings(pod)
-        self._attempts.pop(gang.spec.group_id, None)
-        for sibling in siblings:
-            sibling.satisfied_once = True
-        return Allow(tuple(sorted(_all(sibling.waiting for sibling in siblings))))
+        if _whole(gang.spec, siblings):
+            self._attempts.pop(gang.spec.group_id, None)
+            for sibling in siblings:
+                sibling.satisfied_once = True
+            return Allow(tuple(sorted(_all(sibling.waiting for sibling in siblings))))
+        if _satisfied_for_good(gang):
+            # Its group was complete once; gangs of it that are gone or start anew hold nothing back.
+            return Allow(tuple(sorted(gang.waiting)))
+        return GangWait(gang.spec.wait_seconds, self.progress(pod))
 
     def held(self, pod: str) -> bool:
         """Return whether the pod has a place and waits for others of its group."""
         gang = self._of(pod)
-        if gang is None or gang.spec is None or pod not in gang.waiting:
+        if gang is None or gang.spec is None or pod not in gang.waiting or _satisfied_for_good(gang):
             return False
-        siblings = self._siblings(pod)
-        return len(siblings) < len(gang.spec.group) or not all(sibling.satisfied for sibling in siblings)
+        return not _whole(gang.spec, self._siblings(pod))
 
     def loose(self, pod: str) -> bool:
         """Return whether all gangs of the pod's group are of the mode NonStrict."""
@@ -240,16 +242,14 @@ class Gangs:
         return "; ".join(parts)
 
     def _let_go(self, pod: str) -> list[str]:
-        """Waiting pods of a strict group that has never been complete."""
+        """Waiting pods of a strict group that is not complete; gangs of it that were complete once keep theirs."""
         gang = self._of(pod)
         if gang is None or gang.spec is None or not gang.spec.strict:
             return []
         siblings = self._siblings(pod)
-        # A gang of the group that has vanished since is as good as incomplete.
-        whole = {sibling.id for sibling in siblings} >= set(gang.spec.group)
-        if (whole and all(sibling.satisfied for sibling in siblings)) or _satisfied_for_good(gang):
+        if _whole(gang.spec, siblings):
             return []
-        return sorted(_all(sibling.waiting for sibling in siblings))
+        return sorted(_all(sibling.waiting for sibling in siblings if not _satisfied_for_good(sibling)))
 
     def _siblings(self, pod: str) -> list[Gang]:
         gang = self._of(pod)
@@ -269,6 +269,11 @@ class Gangs:
     def _of(self, pod: str) -> Gang | None:
         gang_id = self._gang_of.get(pod)
         return self.by_id.get(gang_id) if gang_id is not None else None
+
+
+def _whole(spec: GangSpec, siblings: Sequence[Gang]) -> bool:
+    """Return whether every gang of the group is there and satisfied; one that has vanished since is incomplete."""
+    return len(siblings) == len(spec.group) and all(sibling.satisfied for sibling in siblings)
 
 
 def _satisfied_for_good(gang: Gang) -> bool:

@@ -103,6 +103,33 @@ def test_a_loose_gang_keeps_what_it_has() -> None:
     assert made.place("ns/a-2") == Allow(("ns/a-0", "ns/a-1", "ns/a-2"))
 
 
+def complete_pair() -> Gangs:
+    """Two gangs of one member that bind together, one as good as bound; the other's pod is gone since."""
+    made = Gangs()
+    for name in ("ns/a", "ns/b"):
+        made.pod_seen(f"{name}-0", name, GangSpec(name, 1, 1, group=("ns/a", "ns/b")))
+    made.place("ns/a-0")
+    assert made.place("ns/b-0") == Allow(("ns/a-0", "ns/b-0"))
+    made.pod_gone("ns/a-0")
+    assert made.unplace("ns/b-0") == []
+    return made
+
+
+def test_what_was_complete_once_goes_on_without_a_gang_that_is_gone() -> None:
+    made = complete_pair()
+    assert made.place("ns/b-0") == Allow(("ns/b-0",))
+    assert not made.held("ns/b-0")
+
+
+def test_a_gang_that_starts_anew_lets_go_beside_one_that_was_complete() -> None:
+    made = complete_pair()
+    made.pod_seen("ns/a-1", "ns/a", GangSpec("ns/a", 2, 2, group=("ns/a", "ns/b")))
+    for pod, expected in (("ns/a-1", GangWait), ("ns/b-0", Allow)):
+        made.begin(pod)
+        assert isinstance(made.place(pod), expected)
+    assert made.close("ns/b-0") == ["ns/a-1"]
+
+
 @pytest.mark.parametrize(
     ("policy", "running", "complete"),
     [

@@ -356,6 +356,17 @@ events = st.one_of(
 @given(history=st.lists(events, max_size=40))
 @example(history=[("step", 1), ("step", 1), ("delete", "b", 0), ("delete", "b", 1)])
 @example(history=[("node", 2, True), ("step", 3), ("node", 2, False)])
+@example(
+    history=[
+        ("node", 1, True),
+        ("step", 1),
+        ("step", 3),
+        ("delete", "a", 0),
+        ("delete", "a", 1),
+        ("bind", False),
+        ("delete", "b", 1),
+    ]
+)
 def test_all_or_nothing_under_random_events(history: list[tuple[Any, ...]]) -> None:
     made = cluster(1)
     both = json.dumps(["default/a", "default/b"])
