@@ -7,15 +7,18 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from api.crds import NodeMetric
 from api.kube.resources import CPU, MEMORY
 from api.settings import SettingsError
+from cluster.resources import Key
 from scheduler.__main__ import main
 from scheduler.configuration.arguments import ARGUMENTS
 from scheduler.configuration.document import KOORDINATOR, KubeConfiguration, find, read
 from scheduler.engine import Engine
-from scheduler.framework import Action
+from scheduler.framework import Action, ObjectEvent
+from scheduler.plugins.loadaware import NODE_METRICS
 from scheduler.profile import available, config_type
-from tests.schedobjects import drain, node, pod
+from tests.schedobjects import drain, node, pod, rejected
 
 V1 = "kubescheduler.config.k8s.io/v1"
 
@@ -126,6 +129,19 @@ def test_what_koordinator_ships_runs_with_its_values() -> None:
     assert stated.notes == [
         "s.yaml: profiles[0]: pluginConfig Coscheduling: awareNetworkTopology: the network's topology is not looked at"
     ]
+
+
+def test_with_what_koordinator_ships_missing_and_old_reports_close_no_node() -> None:
+    _, made = understood(shipped())
+    for name in ("silent", "expired"):
+        made.on_node(Action.ADD, node(name), 0.0)
+    usage = {"nodeUsage": {"resources": {"cpu": "100m", "memory": "1Gi"}}}
+    status = {"nodeMetric": usage, "updateTime": "2026-01-01T00:00:00Z"}
+    metric = msgspec.convert({"metadata": {"name": "expired"}, "status": status}, NodeMetric)
+    made.on_object(ObjectEvent(NODE_METRICS, Action.ADD, Key("", "expired"), None, metric), 0.0)
+    made.tick(1_800_000_000.0)
+    assert made.plugins["LoadAwareScheduling"].routes()["node/{name}"]("expired")["report"] == "expired"
+    assert rejected(made, pod("p", {"cpu": "1"})) == {"silent": [], "expired": []}
 
 
 def test_the_configmap_around_the_file_is_read_too(tmp_path: Path) -> None:

@@ -128,6 +128,19 @@ def test_expiry(config: dict[str, Any], expected: list[str]) -> None:
     assert rejected(made, heavy("p")) == {"a": expected}
 
 
+def test_the_defaults_close_no_node_for_want_of_a_recent_report() -> None:
+    """With every plugin and no setting: reports that are missing, empty or old keep no pod away, a fresh one does."""
+    names = ("silent", "empty", "idle-then-silent", "hot-then-silent", "hot")
+    made = engine([node(name, allocatable=BIG) for name in names])
+    empty = msgspec.convert({"metadata": {"name": "empty"}}, NodeMetric)
+    report(made, metric("idle-then-silent", "0", "0"), metric("hot-then-silent", "90", "0"), empty)
+    report(made, metric("hot", "90", "0", at=T0 + 180), now=T0 + 180)
+    assert rejected(made, heavy("p")) == {name: [] for name in names} | {"hot": ["node(s) cpu usage exceed threshold"]}
+    made.on_node(Action.DELETE, node("idle-then-silent"), T0 + 180)
+    made.on_pod(Action.ADD, heavy("p"), T0 + 180)
+    assert drain(made, T0 + 180)["p"] in ("silent", "empty", "hot-then-silent")
+
+
 def test_a_report_that_comes_late_opens_the_node_again() -> None:
     made = cluster(metric("a", "0", "0"), enable_schedule_when_node_metrics_expired=False)
     candidate = heavy("p")
