@@ -99,6 +99,12 @@ def main(
 @click.option("--qps", type=float, help=f"Requests per second to the API server. [default: the file's, or {QPS:g}]")
 @click.option("-s", "--debug-scores", default=0, help="Log the N best nodes of each attempt.")
 @click.option("-f", "--debug-filters", is_flag=True, help="Log every node's reasons when a pod finds none.")
+@click.option(
+    "--scheduling-timeout",
+    callback=lambda _, __, text: _duration(text),
+    metavar="DURATION",
+    help="Log and count attempts that take longer. [default: the settings', or 30s]",
+)
 @click.pass_obj
 def run(
     chosen: Chosen,
@@ -114,6 +120,7 @@ def run(
     qps: float | None,
     debug_scores: int,
     debug_filters: bool,
+    scheduling_timeout: float | None,
 ) -> None:
     """Run until a signal (the default).
 
@@ -127,6 +134,8 @@ def run(
         _log.warning("%s", note)
     engine = _engine(settings, chosen.source)
     engine.flags.score_rows, engine.flags.filters = debug_scores, debug_filters
+    if scheduling_timeout is not None:
+        engine.flags.scheduling_timeout_seconds = scheduling_timeout
     name = identity()
     rate = qps or (stated.client.qps if stated is not None else 0.0) or QPS
     burst = (stated.client.burst if stated is not None and qps is None else 0) or int(2 * rate)
@@ -207,6 +216,13 @@ def _configured(chosen: Chosen) -> tuple[Chosen, SchedulerSettings, KubeConfigur
     if stated.client.kubeconfig and chosen.kubeconfig is None and not chosen.server:
         chosen = replace(chosen, kubeconfig=Path(stated.client.kubeconfig))
     return chosen, stated.settings, stated
+
+
+def _duration(text: str | None) -> float | None:
+    seconds = duration_seconds(text) if text is not None else None
+    if text is not None and (seconds is None or seconds < 0):
+        raise click.BadParameter("expected a duration such as 30s")
+    return seconds
 
 
 def _lease_times(election: LeaderElection | None) -> LeaseTimes | None:

@@ -55,7 +55,7 @@ class Engine:
         self.chains: deque[WriteChain] = deque()
         """Writes to make in order as long as each succeeds; `chain_failed` answers one that did not."""
         self.outcomes: deque[AttemptOutcome] = deque(maxlen=MAX_OUTCOMES)
-        self.flags = DebugFlags()
+        self.flags = DebugFlags(scheduling_timeout_seconds=self.settings.scheduling_timeout_seconds)
         self.now = 0.0
         self._current: QueuedPod | None = None
         """The pod of a running attempt, for `abandon`."""
@@ -407,7 +407,7 @@ class Engine:
     def _next(self, now: float) -> QueuedPod | None:
         for plugin in self._nexts:
             while (uid := plugin.next_pod()) is not None:
-                queued = self.queue.take(uid)
+                queued = self.queue.take(uid, now)
                 if queued is not None:
                     return queued
         return self.queue.pop(now)

@@ -21,6 +21,7 @@ from cluster.events import Event, EventRecorder
 from cluster.store import newer_version
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.engine import NODE, Engine
+from scheduler.explain.monitor import AttemptMonitor
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Reason, Verb, Write
 from scheduler.inbox import Inbox
@@ -93,6 +94,11 @@ class Loop:
         self._writer = Writer(writes or client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
         self._informers: dict[str, Informer[Any]] = {}
         self._unmade = UnmadeWrites()
+        self._monitor = AttemptMonitor(
+            engine.queue.in_flight,
+            timeout_seconds=lambda: engine.flags.scheduling_timeout_seconds,
+            count=self.metrics.slow,
+        )
         self._next_tick = 0.0
         self._next_lead = 0.0
         self._beat = time.monotonic()
@@ -115,6 +121,7 @@ class Loop:
             settle_collector()
             self.ready.set()
             self._beat = time.monotonic()
+            self._monitor.start(self._stopping, self._clock)
             while not self._stopping.is_set():
                 try:
                     self._round()
@@ -463,7 +470,7 @@ class Loop:
             self.engine.pod_unreadable(value, problem)
 
     def _record(self, outcome: AttemptOutcome) -> None:
-        self.metrics.ended(outcome, self._clock())
+        self._monitor.ended(outcome.info, self.metrics.ended(outcome, self._clock()))
         waiting = None if outcome.result is Result.WAITING else self._extender_binds.pop(outcome.info.uid, None)
         if waiting is not None:
             waiting.set_result(outcome)

@@ -119,6 +119,13 @@ class Metrics:
         self._begun: dict[str, float] = {}
         """Start of the last attempt by uid, in seconds of the performance counter."""
         self._waiting = Gauge("scheduler_permit_waiting_pods", "Pods that wait at Permit.", registry=self.registry)
+        # Koordinator counts under this name, to which a Counter would append `_total`.
+        self._slow = Gauge(
+            "scheduler_scheduling_timeout",
+            "Times that an attempt was seen to take longer than the time-out, by scheduler.",
+            ("profile",),
+            registry=self.registry,
+        )
 
     def attempted(self, outcome: AttemptOutcome, seconds: float) -> None:
         """Observe the duration of one attempt."""
@@ -129,14 +136,15 @@ class Metrics:
         if len(self._begun) > MOST_BEGUN:
             del self._begun[next(iter(self._begun))]
 
-    def ended(self, outcome: AttemptOutcome, now: float) -> None:
-        """Count an attempt that ended: bound, refused or failed."""
+    def ended(self, outcome: AttemptOutcome, now: float) -> float:
+        """Count an attempt that ended: bound, refused or failed. Return its seconds, 0 where they are not known."""
         if outcome.result is Result.WAITING:
-            return
+            return 0.0
         self._attempts.labels(outcome.result.value, self._profile).inc()
         begun = self._begun.pop(outcome.info.uid, None)
+        seconds = 0.0 if begun is None else time.perf_counter() - begun
         if begun is not None:
-            self._whole_seconds.labels(outcome.result.value, self._profile).observe(time.perf_counter() - begun)
+            self._whole_seconds.labels(outcome.result.value, self._profile).observe(seconds)
         if outcome.result is Result.SCHEDULED:
             label = str(outcome.attempts) if outcome.attempts < 16 else "16+"
             self._wait_seconds.labels(label).observe(max(0.0, now - outcome.first_seen))
@@ -145,6 +153,11 @@ class Metrics:
         if outcome.victims:
             self._preemptions.inc()
             self._victims.observe(len(outcome.victims))
+        return seconds
+
+    def slow(self, scheduler_name: str) -> None:
+        """Count an attempt that takes longer than the time-out; safe from any thread."""
+        self._slow.labels(scheduler_name).inc()
 
     def faulted(self, where: str) -> None:
         """Count an object that could not be taken in, or an internal error."""

@@ -53,6 +53,8 @@ class QueuedPod:
     parked_at: float = 0.0
     started: int = 0
     """Number of its last attempt among all."""
+    began_at: float = 0.0
+    """When that attempt began."""
     events_seen: int = 0
     """Event number when the running attempt began."""
     ticket: int = 0
@@ -153,16 +155,20 @@ class PodQueue:
             *_, ticket, uid = heapq.heappop(self._active)
             queued = self._pods.get(uid)
             if queued is not None and queued.ticket == ticket and queued.state is QueueState.ACTIVE:
-                return self._start(queued)
+                return self._start(queued, now)
         return None
 
-    def take(self, uid: str) -> QueuedPod | None:
+    def take(self, uid: str, now: float) -> QueuedPod | None:
         """A named pod out of turn (a gang's next member); None when it is gated, in flight or unknown."""
         queued = self._pods.get(uid)
         if queued is None or queued.state in (QueueState.IN_FLIGHT, QueueState.GATED):
             return None
         self._unpark(queued)
-        return self._start(queued)
+        return self._start(queued, now)
+
+    def in_flight(self) -> list[QueuedPod]:
+        """Pods whose attempt is not over: tried, held at Permit or being bound. Safe from any thread."""
+        return [queued for uid in list(self._flying) if (queued := self._pods.get(uid)) is not None]
 
     def requeue(self, info: PodInfo, now: float, *, rejected_by: frozenset[str], reason: str) -> None:
         """An attempt failed. Without a rejecting plugin (an error) the pod backs off; else it waits for events."""
@@ -225,9 +231,9 @@ class PodQueue:
 
     # Internals
 
-    def _start(self, queued: QueuedPod) -> QueuedPod:
+    def _start(self, queued: QueuedPod, now: float) -> QueuedPod:
         self.starts += 1
-        queued.started = self.starts
+        queued.started, queued.began_at = self.starts, now
         queued.state = QueueState.IN_FLIGHT
         queued.attempts += 1
         queued.events_seen = self._flying[queued.info.uid] = self._event_count

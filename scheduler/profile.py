@@ -54,6 +54,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Longest wait between attempts."""
     unschedulable_flush_seconds: float = 300.0
     """A pod no event speaks for is tried again after this long."""
+    scheduling_timeout_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    """An attempt that takes longer, with the wait at Permit and the binding, is logged and counted; 0 is off."""
     bind_workers: int = 16
     """Bindings in flight at once."""
     extender_scheduler_names: tuple[str, ...] = ()

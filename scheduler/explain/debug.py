@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from api.kube.times import duration_seconds
 from scheduler.cycle import BARRED, Cycle, Evaluation
 from scheduler.explain.diagnosis import by_node, sentence
 from scheduler.framework import Attempt
@@ -23,6 +24,8 @@ class DebugFlags:
     """Log a table of every node's reasons for each pod that finds no node (`f`)."""
     diagnosis: bool = False
     """Log the sentence for each pod that finds no node (`d`)."""
+    scheduling_timeout_seconds: float = 30.0
+    """Time that an attempt may take before it is logged and counted; 0 is off (`t`, a duration such as 30s)."""
 
     def set(self, key: str, value: str) -> None:
         """Set one switch from its text. Raises KeyError for an unknown key, ValueError for a bad value."""
@@ -32,6 +35,8 @@ class DebugFlags:
             self.filters = _truth(value)
         elif key in ("d", "db"):
             self.diagnosis = _truth(value)
+        elif key == "t":
+            self.scheduling_timeout_seconds = _seconds(value)
         elif key == "v":
             logging.getLogger("scheduler").setLevel(logging.DEBUG if int(value) >= 4 else logging.INFO)
         else:
@@ -87,6 +92,13 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]], numbers_from
     rule = "|" + "".join(" --- |" if column < texts else " ---:|" for column in range(len(header)))
     rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, *lines)]
     return "\n".join((rows[0], rule, *rows[1:]))
+
+
+def _seconds(value: str) -> float:
+    seconds = duration_seconds(value.strip())
+    if seconds is None or seconds < 0:
+        raise ValueError(f"no duration such as 30s: {value!r}")
+    return seconds
 
 
 def _truth(value: str) -> bool:

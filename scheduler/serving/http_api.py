@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PREFIX = "/apis/v1/"
 PERMIT_SECONDS = 60.0
 """Longest wait of an extender's bind for a pod at Permit."""
-FLAGS = {"v": "klog.logging.verbosity", "s": "debugTopNScores", "f": "debugFilterFailure"}
+FLAGS = {"v": "klog.logging.verbosity", "s": "debugTopNScores", "f": "debugFilterFailure", "t": "schedulingTimeout"}
 """Names of debug flags in the answer to their change."""
 PLUGIN_ALIASES = {f"{PREFIX}plugins/NodeNUMAResources/": f"{PREFIX}plugins/NodeNUMAResource/"}
 """Other spellings of a plugin's paths."""
@@ -143,7 +143,7 @@ class HttpApi:
         try:
             self._loop.call(lambda: self._loop.engine.flags.set(key, value))
         except KeyError as error:
-            raise RefusedError(404, f"no debug flag {key!r}; there are s, f, d, db and v") from error
+            raise RefusedError(404, f"no debug flag {key!r}; there are s, f, d, db, t and v") from error
         except ValueError as error:
             raise RefusedError(400, f"debug flag {key!r}: {error}") from error
         return Reply.text(200, f"successfully set {FLAGS.get(key, key)} to {value}")

@@ -173,8 +173,8 @@ def test_a_pod_can_be_taken_out_of_turn_once() -> None:
     made = queue()
     made.add(info("a"), 0.0)
     made.add(info("b"), 0.0)
-    assert made.take("uid-b") is not None
-    assert made.take("uid-b") is None
+    assert made.take("uid-b", 0.0) is not None
+    assert made.take("uid-b", 0.0) is None
     assert popped(made, 0.0) == ["a"]
 
 

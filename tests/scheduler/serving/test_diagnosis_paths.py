@@ -61,6 +61,7 @@ def get(api: HttpApi, path: str) -> Any:
         ("v", "5", "successfully set klog.logging.verbosity to 5"),
         ("s", "100", "successfully set debugTopNScores to 100"),
         ("f", "true", "successfully set debugFilterFailure to true"),
+        ("t", "45s", "successfully set schedulingTimeout to 45s"),
     ],
 )
 def test_flags(api: HttpApi, key: str, value: str, answer: str) -> None:
