@@ -346,6 +346,11 @@ class Engine:
         """Queued pods, in no order."""
         return [queued.info for queued in self.queue.pods()]
 
+    def refusal(self, uid: str) -> str | None:
+        """The sentence with which a pending pod was refused last, "" before the first; None when it is not pending."""
+        queued = self.queue.get(uid)
+        return None if queued is None else queued.reason
+
     def allow(self, uid: str, plugin: str) -> None:
         """Let a waiting pod go on as far as one plugin is concerned."""
         outcome = self._placer.allow(uid, plugin)

@@ -280,6 +280,9 @@ class Handle(Protocol):
     def pending(self) -> Iterable[PodInfo]:
         """Pods in the queue, in no order."""
 
+    def refusal(self, uid: str) -> str | None:
+        """The sentence with which a pending pod was refused last, "" before the first; None when it is not pending."""
+
     def allow(self, uid: str, plugin: str) -> None:
         """Let a waiting pod go on as far as `plugin` is concerned."""
 

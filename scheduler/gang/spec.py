@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from api.kube.annotations import AnnotationError, decode_annotation
+from api.kube.objects import Pod
 from api.kube.times import duration_seconds
 
 POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
@@ -70,6 +71,13 @@ def gang_id(namespace: str, labels: Keys, annotations: Keys) -> str | None:
     """
     name = labels.get(POD_GROUP_LABEL) or labels.get(LIGHT_NAME_LABEL) or annotations.get(GANG + "name")
     return f"{namespace}/{name}{'@' if '@' in name else ''}" if name else None
+
+
+def gang_of_pod(pod: Pod) -> str | None:
+    """The gang of a pod: the group in its spec, or what its labels and annotations name; None without one."""
+    meta, group = pod.metadata, pod.spec.scheduling_group
+    named = workload_group_id(meta.namespace, group) if group else None
+    return named or gang_id(meta.namespace, meta.labels, meta.annotations)
 
 
 def workload_group_id(namespace: str, scheduling_group: Mapping[str, object]) -> str | None:

@@ -39,11 +39,10 @@ from scheduler.gang.spec import (
     GangError,
     GangSpec,
     MatchPolicy,
-    gang_id,
+    gang_of_pod,
     spec_of_pod,
     spec_of_pod_group,
     spec_of_workload_group,
-    workload_group_id,
 )
 from scheduler.gang.status import status_changes
 
@@ -137,7 +136,7 @@ class Coscheduling(Plugin[str]):
     def pod_finished(self, pod: Pod) -> None:
         """A member counts as succeeded or failed from here on, as long as it exists."""
         meta = pod.metadata
-        gang = _gang_of(pod)
+        gang = gang_of_pod(pod)
         if gang is not None:
             end = End(meta.uid, pod.status.phase == "Succeeded", bool(pod.spec.node_name))
             self._ended.add(gang, meta.key, end)
@@ -232,7 +231,7 @@ class Coscheduling(Plugin[str]):
 
     def prepare(self, info: PodInfo) -> str | None:
         """The gang's id; None for pods without one."""
-        return _gang_of(info.pod)
+        return gang_of_pod(info.pod)
 
     def pre_filter(self, attempt: Attempt, spec: str) -> Reason | None:
         """Members may have gone since; and once one has failed, the others need not be tried in this attempt."""
@@ -319,7 +318,7 @@ class Coscheduling(Plugin[str]):
 
     def _see(self, info: PodInfo) -> bool:
         labels, annotations = info.labels, info.pod.metadata.annotations
-        gang = _gang_of(info.pod)
+        gang = gang_of_pod(info.pod)
         if gang is None:
             return False
         self._uids[info.key] = info.uid
@@ -481,13 +480,6 @@ class Coscheduling(Plugin[str]):
             if changes and self._reported.get(key) != figures:
                 self._reported[key] = figures
                 yield Write(Verb.PATCH, POD_GROUPS, key, merge_patch({"status": changes}))
-
-
-def _gang_of(pod: Pod) -> str | None:
-    """The gang of a pod: the group in its spec, or what its labels and annotations name."""
-    meta = pod.metadata
-    group = workload_group_id(meta.namespace, pod.spec.scheduling_group) if pod.spec.scheduling_group else None
-    return group or gang_id(meta.namespace, meta.labels, meta.annotations)
 
 
 def _described(gang: Gang) -> dict[str, Any]:

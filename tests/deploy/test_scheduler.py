@@ -1,6 +1,7 @@
 """The scheduler in the chart: its rights against its code, and pods without privileges."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,15 @@ WRITES = {
 """Verbs beside list and watch, by group and resource; files that use them and what they say there."""
 
 
-def objects(kind: str) -> list[dict[str, Any]]:
-    return [each for each in documents(ON) if each["kind"] == kind and each["metadata"]["name"] == "koord-scheduler"]
+def objects(kind: str, values: Mapping[str, Any] = ON) -> list[dict[str, Any]]:
+    return [
+        each for each in documents(values) if each["kind"] == kind and each["metadata"]["name"] == "koord-scheduler"
+    ]
 
 
-def granted() -> dict[tuple[str, str], set[str]]:
+def granted(values: Mapping[str, Any] = ON) -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = {}
-    for role in (*objects("ClusterRole"), *objects("Role")):
+    for role in (*objects("ClusterRole", values), *objects("Role", values)):
         for rule in role["rules"]:
             for resource in rule["resources"]:
                 found.setdefault((rule["apiGroups"][0], resource), set()).update(rule["verbs"])
@@ -81,6 +84,23 @@ def test_it_may_do_what_its_code_does_and_nothing_else() -> None:
     for key, (verbs, _) in WRITES.items():
         needed[key] = needed.get(key, set()) | verbs
     assert granted() == needed
+
+
+def test_with_explanations_it_may_write_those_too() -> None:
+    values = {"scheduler": {"enabled": True, "explanations": True}}
+    more = {
+        ("scheduling.koordinator.sh", "scheduleexplanations"): {"list", "watch", "create", "delete"},
+        ("scheduling.koordinator.sh", "scheduleexplanations/status"): {"patch"},
+    }
+    assert granted(values) == granted() | more
+    file, (settings,) = "scheduler.toml", objects("ConfigMap", values)
+    made = Engine(convert(tomllib.loads(settings["data"][file]), SchedulerSettings, file), source=file)
+    assert "ScheduleExplanation" in made.plugins
+    assert set(made.watched_kinds()) - set(Engine().watched_kinds()) == {
+        "scheduleexplanations.scheduling.koordinator.sh"
+    }
+    code = (ROOT / "scheduler/plugins/scheduleexplanation.py").read_text()
+    assert all(f"Verb.{verb}, EXPLANATIONS" in code for verb in ("CREATE", "DELETE", "PATCH_STATUS"))
 
 
 @pytest.mark.parametrize("key", sorted(WRITES), ids="/".join)
