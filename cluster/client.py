@@ -19,7 +19,7 @@ from cluster.rate_limit import TokenBucket
 from cluster.resources import EVERYTHING, Document, Key, Patch, PatchType, Query, Resource
 from cluster.sending.quick_writes import QuickWrites
 from cluster.settings import DEFAULT_DELETION, ClientSettings, DeleteOptions
-from cluster.transport import Endpoint, Request, Transport
+from cluster.transport import Endpoint, Request, Transport, always
 from cluster.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -33,11 +33,6 @@ def _never(_: errors.ApiError) -> bool:
 
 Observer = Callable[[str, int, float], None]
 """Called for every attempt: method, HTTP status (0 without an answer) and seconds; must be quick."""
-
-
-def always() -> bool:
-    """Allow every write."""
-    return True
 
 
 def unobserved(_method: str, _status: int, _seconds: float) -> None:
@@ -56,11 +51,11 @@ class Client:
         observe: Observer = unobserved,
         may_write: Callable[[], bool] = always,
     ) -> None:
-        """Make a client. `may_write` is asked before each try of a request that is no read; `Withheld` where it says
-        no. A retry may come minutes after the call: by then another process may lead.
+        """Make a client. `may_write` is asked before each try of a request that is no read, and again where its bytes
+        go out; `Withheld` where it says no. A retry may come minutes after the call: by then another process may lead.
         """
         self.settings = settings or ClientSettings()
-        self._transport = Transport(endpoint, self.settings.user_agent, self.settings.connect_seconds)
+        self._transport = Transport(endpoint, self.settings, may_write)
         self._bucket = TokenBucket(self.settings.requests_per_second, self.settings.burst)
         self._random = random or Random()
         self._observe = observe
@@ -228,8 +223,9 @@ class Client:
         transport, settings = self._transport, self.settings
 
         def encoded(request: Request) -> bytes | None:
-            allowed = self._may_write() and self._bucket.try_take(time.monotonic())
-            return transport.encoded(request) if allowed else None
+            data = transport.encoded(request) if self._bucket.try_take(time.monotonic()) else None
+            # Asked last, for credentials may take their time.
+            return data if self._may_write() else None
 
         most = connections if transport.quick else 0
         return QuickWrites(transport.open_socket, encoded, most, settings.timeout_seconds)

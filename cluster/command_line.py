@@ -14,13 +14,14 @@ from typing import Any, NoReturn, Protocol, TypedDict, TypeVar
 import click
 
 from api.settings import SettingsError, convert, parse
-from cluster.client import Client, Observer, always, unobserved
+from cluster.client import Client, Observer, unobserved
 from cluster.config import load_endpoint, plain_endpoint
 from cluster.errors import ClusterError, NotConfigured
 from cluster.events import EventRecorder
 from cluster.leases import Elector, LeaseSettings
 from cluster.resources import Key
 from cluster.settings import ClientSettings
+from cluster.transport import always
 
 FAILED, USAGE_ERROR = 1, 2
 

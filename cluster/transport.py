@@ -17,6 +17,7 @@ import urllib3
 
 from cluster import errors
 from cluster.sending.connection import Connection
+from cluster.settings import ClientSettings
 
 MAX_IDLE = 64
 """Connections for writes that are kept open."""
@@ -61,15 +62,25 @@ class Request(NamedTuple):
         return f"{self.method} {self.path}"
 
 
-class Transport:
-    """Sends requests to one endpoint; safe to share between threads."""
+def always() -> bool:
+    """Allow every write."""
+    return True
 
-    def __init__(self, endpoint: Endpoint, user_agent: str, connect_seconds: float) -> None:
+
+class Transport:
+    """Sends requests to one endpoint; safe to share between threads.
+
+    `may_write` is asked right before the bytes of a write go out: credentials and a connection take their time.
+    """
+
+    def __init__(self, endpoint: Endpoint, settings: ClientSettings, may_write: Callable[[], bool] = always) -> None:
         self._endpoint = endpoint
+        self._may_write = may_write
         self._base_path = urllib3.util.parse_url(endpoint.url).path or ""
         self._pool = endpoint.pools.connection_from_url(endpoint.url)
-        self._headers = {"Accept": "application/json", "User-Agent": user_agent}
-        self._connect_seconds = connect_seconds
+        self._headers = {"Accept": "application/json", "User-Agent": settings.user_agent}
+        self._connect_seconds = settings.connect_seconds
+        self._answer_seconds = settings.timeout_seconds
         self._host = urllib3.util.parse_url(endpoint.url).netloc or ""
         self._lines = f"Host: {self._host}\r\nAccept-Encoding: identity\r\n" + "".join(
             f"{name}: {value}\r\n" for name, value in self._headers.items()
@@ -106,6 +117,9 @@ class Transport:
         connection = self._taken()
         if connection is None:
             connection = Connection(self.open_socket())
+        if not self._may_write():
+            connection.close()
+            raise errors.Withheld(f"{request.where}: not sent, this process may not write any more")
         try:
             answer = connection.exchange(data, timeout_seconds)
         except BaseException as error:
@@ -147,6 +161,8 @@ class Transport:
             made.close()
             raise _unavailable(where, error, unsent=True) from error
         opened: socket.socket = made.sock
+        # What the server has not acknowledged by then is given up by the kernel too, and does not go out later.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(1000 * self._answer_seconds)))
         return opened
 
     @property

@@ -1,5 +1,8 @@
 """Requests that the client repeats, and those that it refuses."""
 
+import socket
+from dataclasses import replace
+
 import pytest
 
 from api.kube.objects import Node
@@ -21,6 +24,7 @@ from cluster import (
     merge_patch,
 )
 from cluster.client import contains
+from cluster.transport import Request, Transport
 from cluster.twin import Fault, FaultType, Twin
 from tests.waiting import wait_for
 
@@ -136,7 +140,8 @@ def test_containment(existing: object, wanted: object, expected: bool) -> None:
 
 def test_a_write_is_not_repeated_once_another_may_write(twin: Twin) -> None:
     twin.load(NODES, [NODE])
-    allowed = [True, False]
+    # Each try is asked for twice: before it, and where its bytes go out.
+    allowed = [True, True, False]
     refusing(twin, 503, "patch", times=1)
     with Client(twin.endpoint(), FEW, may_write=lambda: allowed.pop(0)) as client:
         with pytest.raises(Withheld):
@@ -144,3 +149,28 @@ def test_a_write_is_not_repeated_once_another_may_write(twin: Twin) -> None:
         assert (calls(twin, "patch"), allowed) == (1, [])
         # Reads go on without the lead.
         assert "labels" not in client.get(NODES, Key("", "n"))["metadata"]
+
+
+def test_a_write_does_not_go_out_where_the_lead_ends_while_it_is_made_ready(twin: Twin) -> None:
+    twin.load(NODES, [NODE])
+    leads = [True]
+
+    def credentials() -> str:
+        leads.clear()
+        return ""
+
+    slow = replace(twin.endpoint(), authorization=credentials)
+    with Client(slow, FEW, may_write=lambda: bool(leads)) as client:
+        with pytest.raises(Withheld):
+            client.delete(NODES, Key("", "n"))
+        leads.append(True)
+        writes = client.quick_writes(1)
+        wait_for(writes.has_room)
+        assert not writes.send("n", Request("DELETE", NODES.object_path(Key("", "n"))))
+        writes.close()
+    assert calls(twin, "delete") == 0
+
+
+def test_the_kernel_gives_up_what_was_not_acknowledged_in_time(twin: Twin) -> None:
+    with Transport(twin.endpoint(), ClientSettings(timeout_seconds=3.5)).open_socket() as made:
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 3500
