@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 16
 MAX_ANSWER_BYTES = 1 << 20
-SWEEP_SECONDS = 0.1
+LATE_LOOK_SECONDS = 0.1
 """Interval of the look for connections whose answer is late."""
 REOPEN_SECONDS = 1.0
 """Wait after a connection could not be opened."""
@@ -93,7 +93,8 @@ class QuickWrites(Generic[R, T]):
     """Sends writes and collects their answers, all in one thread, which alone may call it.
 
     `open_socket` returns a connected socket and is called in a thread of its own; `encoded` returns a request as it is
-    sent, None for one that may not be sent now.
+    sent, None for one that may not be sent now. A connection whose answer has not come within `timeout_seconds` is
+    ended, also while nothing is collected: what it carries must not reach the server once another process leads.
     """
 
     def __init__(
@@ -117,8 +118,9 @@ class QuickWrites(Generic[R, T]):
         self._opened: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._opening = threading.Event()
         self._next_open = 0.0
-        self._next_sweep = 0.0
-        self._closed = False
+        self._closed = threading.Event()
+        if connections:
+            threading.Thread(target=self._end_late, name="late-writes", daemon=True).start()
 
     @property
     def connections(self) -> int:
@@ -138,6 +140,8 @@ class QuickWrites(Generic[R, T]):
         if data is None or not self._idle:
             return False
         channel = self._idle.pop()
+        channel.deadline_seconds = time.monotonic() + self._timeout
+        channel.token, channel.busy = token, True
         try:
             sent = channel.socket.send(data)
         except OSError:  # a buffer that is full included
@@ -145,8 +149,6 @@ class QuickWrites(Generic[R, T]):
         if sent < len(data):
             self._drop(channel)
             return False
-        channel.token, channel.busy = token, True
-        channel.deadline_seconds = time.monotonic() + self._timeout
         self.in_flight += 1
         return True
 
@@ -176,12 +178,6 @@ class QuickWrites(Generic[R, T]):
             if success is not None:
                 self._finish(channel, success, done)
                 self._idle.append(channel)
-        now = time.monotonic()
-        if now >= self._next_sweep:
-            self._next_sweep = now + SWEEP_SECONDS
-            for channel in [each for each in self._channels.values() if each.busy and each.deadline_seconds <= now]:
-                self._finish(channel, False, done)
-                self._drop(channel)
         return done
 
     def wake(self) -> None:
@@ -191,7 +187,7 @@ class QuickWrites(Generic[R, T]):
 
     def close(self) -> None:
         """Close all connections; what is in flight stays unknown. `wake` must not be called any more."""
-        self._closed = True
+        self._closed.set()
         self._take_opened()
         for channel in list(self._channels.values()):
             self._drop(channel)
@@ -211,13 +207,23 @@ class QuickWrites(Generic[R, T]):
             self._idle.remove(channel)
         channel.socket.close()  # leaves the epoll set too
 
+    def _end_late(self) -> None:
+        """End connections whose answer is late; `collect` finds them ended."""
+        while not self._closed.wait(LATE_LOOK_SECONDS):
+            now = time.monotonic()
+            for channel in self._channels.copy().values():
+                if channel.busy and channel.deadline_seconds <= now:
+                    # Not the TLS socket's own method, which would take its state from under a read.
+                    with contextlib.suppress(OSError):
+                        socket.socket.shutdown(channel.socket, socket.SHUT_RDWR)
+
     def _take_opened(self) -> None:
         while True:
             try:
                 opened = self._opened.get_nowait()
             except queue.Empty:
                 return
-            if self._closed:
+            if self._closed.is_set():
                 opened.close()
                 continue
             opened.setblocking(False)
@@ -241,7 +247,7 @@ class QuickWrites(Generic[R, T]):
         try:
             opened = self._open_socket()
             self._opened.put(opened)
-            if self._closed:
+            if self._closed.is_set():
                 with contextlib.suppress(OSError):
                     opened.close()
         except errors.ClusterError:

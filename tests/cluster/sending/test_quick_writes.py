@@ -143,6 +143,15 @@ def test_an_answer_that_does_not_come_is_given_up() -> None:
         assert writes.connections == 0
 
 
+def test_a_connection_whose_answer_is_late_ends_although_nothing_is_collected() -> None:
+    with peer(timeout_seconds=0.05) as (writes, far):
+        assert writes.send("a", deletion("p"))
+        assert far.recv(100) == b"request"
+        far.settimeout(60.0)
+        assert far.recv(100) == b""
+        assert collected(writes) == [("a", False)]
+
+
 @pytest.mark.parametrize(
     "said",
     [b"", OK, b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"],
