@@ -42,7 +42,18 @@ class Connection:
         server may have acted.
         """
         self.socket.settimeout(silence_seconds)
-        self.socket.sendall(request)
+        try:
+            self.socket.sendall(request)
+        except (BrokenPipeError, ConnectionResetError) as refused:
+            # A server that answers before it has read a long request says why, and closes.
+            try:
+                return self._answer()._replace(reusable=False)
+            except OSError:
+                raise refused from None
+        answer = self._answer()
+        return answer._replace(reusable=False) if answer.reusable and self._said_more() else answer
+
+    def _answer(self) -> Answer:
         status, headers = self._head()
         while 100 <= status < 200:
             # What the server tells on the way; the answer follows.
@@ -60,6 +71,14 @@ class Connection:
         """Give the connection up."""
         self._answers.close()
         self.socket.close()
+
+    def _said_more(self) -> bool:
+        """Return whether the server said more than the answer, which the next request would take for its own."""
+        self.socket.settimeout(0.0)
+        try:
+            return bool(self._answers.peek(1))
+        except OSError:  # nothing has come over TLS, or the end
+            return False
 
     def _head(self) -> tuple[int, dict[str, str]]:
         version, _, rest = self._line().partition(b" ")

@@ -74,6 +74,25 @@ def test_one_connection_carries_one_request_after_the_other() -> None:
     assert answers[0].headers["Retry-After"] == "3"
 
 
+def test_a_connection_that_said_more_than_its_answer_carries_no_other_request() -> None:
+    with connected(WHOLE + WHOLE, closes=False) as connection:
+        answer = connection.exchange(b"POST / HTTP/1.1\r\n\r\n", 10.0)
+    assert (answer.status, answer.body, answer.reusable) == (201, BODY, False)
+
+
+def test_an_answer_that_comes_before_the_whole_request_is_read_is_told() -> None:
+    refusal = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 17\r\nConnection: close\r\n\r\n" + BODY
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+        connection = Connection(near)
+        far.sendall(refusal)
+        far.close()
+        answer = connection.exchange(b"x" * (16 << 20), 60.0)
+        connection.close()
+    assert (answer.status, answer.body, answer.reusable) == (413, BODY, False)
+
+
 @pytest.mark.parametrize(
     "said",
     [
