@@ -31,13 +31,21 @@ def give_back(
 ) -> tuple[HeldGroup, list[HeldGroup]] | None:
     """The first group that would be whole without the places of younger ones, and these, as few as do; None without.
 
-    `fits` says whether some pods have room once others are gone.
+    `fits` says whether some pods have room once others are gone. It is asked once about a group that nothing helps.
+    A group whose pods have room as it is needs nothing: they are tried in their turn.
     """
     ordered = sorted(groups, key=lambda group: group.rank)
-    for index, group in enumerate(ordered):
-        given: list[HeldGroup] = []
-        for younger in reversed(ordered[index + 1 :]):
-            given.append(younger)
-            if fits(group.missing, [info for each in given for info in each.held]):
-                return group, given
+    for index, group in enumerate(ordered[:-1]):
+        given = ordered[index + 1 :]
+        if not fits(group.missing, _held(given)) or fits(group.missing, ()):
+            continue
+        for each in tuple(given):
+            rest = [other for other in given if other is not each]
+            if rest and fits(group.missing, _held(rest)):
+                given = rest
+        return group, given
     return None
+
+
+def _held(groups: Iterable[HeldGroup]) -> list[PodInfo]:
+    return [info for group in groups for info in group.held]
