@@ -14,8 +14,9 @@ from scheduler.matching.volumes import VolumeView
 
 MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 """Annotation of a CSINode: kinds of volumes that a driver attaches there, by comma."""
+AMAZON = "kubernetes.io/aws-ebs"
 DRIVERS_OF_KINDS = {
-    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    AMAZON: "ebs.csi.aws.com",
     "kubernetes.io/azure-disk": "disk.csi.azure.com",
     "kubernetes.io/cinder": "cinder.csi.openstack.org",
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
@@ -69,12 +70,14 @@ def _of_volume(volume: PersistentVolume) -> Attachment | None:
 def _of_source(source: Any) -> Attachment | None:
     """The volume of a migrated kind that a pod or a persistent volume names."""
     for kind, stated, name in (
-        ("kubernetes.io/aws-ebs", source.aws_elastic_block_store, "volumeID"),
+        (AMAZON, source.aws_elastic_block_store, "volumeID"),
         ("kubernetes.io/azure-disk", source.azure_disk, "diskURI"),
         ("kubernetes.io/cinder", source.cinder, "volumeID"),
         ("kubernetes.io/gce-pd", source.gce_persistent_disk, "pdName"),
     ):
         if stated is not None:
-            # The volumes of Amazon may be written with their zone before them.
-            return Attachment(DRIVERS_OF_KINDS[kind], str(stated.get(name)).rpartition("/")[2], kind)
+            volume = str(stated.get(name))
+            if kind == AMAZON:
+                volume = volume.rpartition("/")[2]  # It may be written with its zone before it.
+            return Attachment(DRIVERS_OF_KINDS[kind], volume, kind)
     return None

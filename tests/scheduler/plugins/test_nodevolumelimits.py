@@ -8,6 +8,7 @@ from api.kube.storage import Claim, CsiNode, PersistentVolume
 from cluster.resources import Key, Resource
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
+from scheduler.matching.attachments import MIGRATED
 from scheduler.matching.volumes import CLAIMS, NODE_DRIVERS, VOLUMES
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from tests.schedobjects import engine, node, pod, rejected
@@ -57,3 +58,26 @@ def test_limits_are_those_that_the_node_states_now() -> None:
         assert rejected(made, user("p", "c1")) == answer
     made.on_object(ObjectEvent(NODE_DRIVERS, Action.DELETE, Key("", "a"), None, None), 0.0)
     assert rejected(made, user("p", "c1")) == {"a": []}
+
+
+def azure(group: str) -> dict[str, Any]:
+    return {"diskName": "data", "diskURI": f"/subscriptions/s/resourceGroups/{group}/disks/data"}
+
+
+def test_inline_disks_of_a_migrated_kind_are_told_apart_by_their_whole_address() -> None:
+    inline = pod("x", volumes=[{"name": "v", "azureDisk": azure("one")}], nodeName="a")
+    made = engine([node("a")], [inline], kinds={"limits": NodeVolumeLimits})
+    drivers = [{"name": "disk.csi.azure.com", "allocatable": {"count": 1}}]
+    stated: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {"drivers": drivers}}
+    same = {"driver": "disk.csi.azure.com", "volumeHandle": azure("one")["diskURI"]}
+    claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"volumeName": "v"}}
+    volume = {"metadata": {"name": "v"}, "spec": {"csi": same}}
+    show(made, CLAIMS, Key("default", "c"), msgspec.convert(claim, Claim))
+    show(made, VOLUMES, Key("", "v"), msgspec.convert(volume, PersistentVolume))
+    other = pod("p", volumes=[{"name": "v", "azureDisk": azure("two")}])
+    show(made, NODE_DRIVERS, Key("", "a"), msgspec.convert(stated, CsiNode))
+    assert rejected(made, other) == {"a": []}
+    stated["metadata"]["annotations"] = {MIGRATED: "kubernetes.io/azure-disk"}
+    show(made, NODE_DRIVERS, Key("", "a"), msgspec.convert(stated, CsiNode))
+    assert rejected(made, other) == {"a": ["node(s) exceed max volume count"]}
+    assert rejected(made, user("q", "c")) == {"a": []}
