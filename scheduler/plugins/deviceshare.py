@@ -1,6 +1,6 @@
 """DeviceShare: GPUs whole and shared, NICs and FPGAs, by topology and partition, or where they fragment least."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,13 +20,13 @@ from api.protocol import (
     LABEL_NODE_GPU_PARTITION_POLICY,
     RDMA,
 )
-from cluster.resources import Key, Resource, custom
+from cluster.resources import NODES, PODS, Key, Resource, custom, merge_patch
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.devices.allocator import DeviceRequest, PartitionRule, allocate
 from scheduler.devices.candidates import DeviceError, DevicePreferences, DeviceStrategy
 from scheduler.devices.fragmentation import GpuState, TaskType
-from scheduler.devices.inventory import NodeDevices
+from scheduler.devices.inventory import Grant, NodeDevices
 from scheduler.devices.ledger import DeviceLedger, summary
 from scheduler.devices.mix import WorkloadMix
 from scheduler.devices.numahints import device_hints
@@ -35,7 +35,18 @@ from scheduler.devices.payload import PodDeviceRequest, drawn_from, encode_grant
 from scheduler.devices.request import WHOLE_PERCENT, DeviceKind, DeviceRequestError, device_demands
 from scheduler.devices.scoring import gradient_scores, look_ahead, ranked, remainder_scores, usage_scores
 from scheduler.devices.template import Template
-from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Write, scaled
+from scheduler.devices.vendors import (
+    HAMI_CORE,
+    LABEL_HAMI_NODE,
+    LOCK_SECONDS,
+    LOCKS,
+    GivenGpu,
+    NodeLock,
+    NodeLocks,
+    gpu_annotations,
+    time_annotations,
+)
+from scheduler.framework import Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Route, Scores, Verb, Write, scaled
 from scheduler.numa.hints import NumaHint
 
 DEVICES = custom(DEVICE)
@@ -85,6 +96,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     look_ahead: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
     """Nodes of least fragmentation, by Fragmentation, that are also filled up with pods of the mix in thought: the one
     of them is taken that leaves the least unused. 8 is a good number; 0 is off."""
+    device_plugin_adaption: bool = False
+    """Tell device plugins of vendors what a pod was given, by annotations of the pod, and lock the nodes of those that
+    serve one pod at a time. Needs the right to patch nodes, and pods that HAMi-core isolates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,10 @@ class DeviceShare(Plugin[DeviceClassSpec]):
         self._honors = handle.snapshot.column(bool, False)
         """Rows whose node gives whole GPUs by partition only."""
         self._mix = WorkloadMix([_task_type(kind) for kind in config.workload])
+        self._locks = NodeLocks()
+        self._bound_at_ns = 0
+        """Time that the pod bound last was told."""
+        self._now = 0.0
 
     # Observer
 
@@ -152,6 +170,7 @@ class DeviceShare(Plugin[DeviceClassSpec]):
         self.ledger.columns.ensure(row + 1)
         self._honors.values[row] = node.metadata.labels.get(LABEL_NODE_GPU_PARTITION_POLICY) == "Honor"
         self._model.values[row] = self._mix.model(node.metadata.labels.get(LABEL_MODEL, ""))
+        self._locks.seen(node.name, node.metadata.annotations)
         device = self.handle.objects(DEVICES).get(Key("", node.name))
         if device is not None and row not in self.ledger.nodes:
             self.ledger.refit(row, device)
@@ -159,6 +178,7 @@ class DeviceShare(Plugin[DeviceClassSpec]):
     def node_removed(self, row: Row) -> None:
         """Forget the row."""
         self.ledger.forget(row)
+        self._locks.forget(self.handle.snapshot.names[row])
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Charge what the pod's annotation says it was given."""
@@ -185,6 +205,7 @@ class DeviceShare(Plugin[DeviceClassSpec]):
 
     def tick(self, now: float) -> Iterable[Write]:
         """Take up what the mix has learned."""
+        self._now = now
         if self._fragmentation and self._mix.refresh():
             self.handle.invalidate()
         return ()
@@ -268,14 +289,46 @@ class DeviceShare(Plugin[DeviceClassSpec]):
             request = self._least_fragmenting(attempt, spec, row, request)
         try:
             grants = allocate(self._view(attempt, row), request)
+            told = self._told(grants, row) if self.config.device_plugin_adaption else {}
         except DeviceError as error:
             return Reason(str(error))
         attempt.pod.patch[ANNOTATION_DEVICE_ALLOCATED] = encode_grants(grants, self.ledger.nodes[row])
+        attempt.pod.patch.update(told)
         return None
 
     def unreserve(self, attempt: Attempt, spec: DeviceClassSpec, row: Row) -> None:
         """Take the decision back."""
         attempt.pod.patch.pop(ANNOTATION_DEVICE_ALLOCATED, None)
+
+    def pre_bind(self, attempt: Attempt, spec: DeviceClassSpec, row: Row) -> Reason | Sequence[Write]:
+        """Tell the node's device plugin the time, and lock the node for plugins that serve one pod at a time."""
+        info = attempt.pod
+        if not self.config.device_plugin_adaption or info.stand_in or ANNOTATION_DEVICE_ALLOCATED not in info.patch:
+            return ()
+        node, shares_gpu = attempt.snapshot.node(row), DeviceKind.GPU in spec.request.demands
+        vendor = self._vendor_and_model(row)[0] if shares_gpu else ""
+        writes: list[Write] = []
+        now = max(attempt.now, self._now)
+        if vendor in LOCKS:
+            key, lock = LOCKS[vendor], NodeLock(now, info.key)
+            try:
+                held = self._locks.held(node.name, key, node.metadata.annotations)
+            except DeviceError as error:
+                return Reason(f"node {node.name}: annotation {key}: {error}")
+            if held is not None and self._still_held(held, info, row, now):
+                return Reason(f"node {node.name} is locked for pod {held.pod} until its device plugin has served it")
+            self._locks.take(node.name, key, lock)
+            writes.append(
+                Write(
+                    Verb.PATCH, NODES, Key("", node.name), merge_patch({"metadata": {"annotations": {key: lock.text}}})
+                )
+            )
+        if shares_gpu and info.labels.get(LABEL_ISOLATION) == HAMI_CORE:
+            body = {"metadata": {"uid": info.uid, "labels": {LABEL_HAMI_NODE: node.name}}}
+            writes.append(Write(Verb.PATCH, PODS, Key(info.namespace, info.pod.metadata.name), merge_patch(body)))
+        self._bound_at_ns = max(self._bound_at_ns + 1, int(now * 1e9))
+        info.patch.update(time_annotations(vendor, self._bound_at_ns))
+        return writes
 
     def numa_hints(self, attempt: Attempt, row: Row) -> list[list[NumaHint]]:
         """NUMA hints of the pod's devices on a row, for the plugin that aligns; none when it requests none."""
@@ -290,6 +343,24 @@ class DeviceShare(Plugin[DeviceClassSpec]):
         return {"nodeDeviceSummaries": self._summaries, "nodeDeviceSummaries/{name}": self._summary}
 
     # Internals
+
+    def _told(self, grants: Sequence[Grant], row: Row) -> dict[str, str]:
+        """What the node's device plugin is told of the GPUs; empty without any."""
+        devices = self.ledger.nodes[row].devices.get(DeviceKind.GPU, {})
+        gpus = [GivenGpu(grant, devices[grant.minor].id) for grant in grants if grant.kind is DeviceKind.GPU]
+        return gpu_annotations(gpus, *self._vendor_and_model(row)) if gpus else {}
+
+    def _vendor_and_model(self, row: Row) -> tuple[str, str]:
+        """Vendor and model of a node's GPUs, by its Device object or else the node itself."""
+        node = self.handle.snapshot.node(row)
+        device = self.handle.objects(DEVICES).get(Key("", node.name))
+        labels = node.metadata.labels | (device.metadata.labels if device is not None else {})
+        return labels.get(LABEL_VENDOR, ""), labels.get(LABEL_MODEL, "")
+
+    def _still_held(self, lock: NodeLock, info: PodInfo, row: Row, now: float) -> bool:
+        """Return whether a lock keeps the pod away: it is young, and another's that is on the node."""
+        others = {other.key for other in self.handle.snapshot.residents[row].values() if other.uid != info.uid}
+        return now - lock.at_seconds <= LOCK_SECONDS and lock.pod in others
 
     def _ruled(self, spec: DeviceClassSpec) -> bool:
         """Return whether some node may add a rule of its own for such pods."""

@@ -18,10 +18,11 @@ from api.protocol import (
     GPU,
     GPU_MEMORY_RATIO,
     LABEL_NODE_GPU_PARTITION_POLICY,
+    LABEL_NODE_GPU_VENDOR,
     RDMA,
     SCHEDULER_NAME,
 )
-from cluster.resources import Key, custom
+from cluster.resources import NODES, Key, custom
 from scheduler.devices.request import DeviceKind
 from scheduler.engine import Engine
 from scheduler.framework import Action, Attempt, ObjectEvent, Restored
@@ -30,9 +31,10 @@ from scheduler.plugins.deviceshare import DEVICES, DeviceShare
 from scheduler.profile import SchedulerSettings
 
 
-def make_node(name: str, gpus: int, cpu: int = 64, **labels: str) -> Node:
+def make_node(name: str, gpus: int, cpu: int = 64, annotations: dict[str, str] | None = None, **labels: str) -> Node:
     allocatable = {"cpu": str(cpu), "memory": "256Gi", "pods": "110", GPU: str(100 * gpus), RDMA: "800"}
-    document = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": allocatable}}
+    metadata = {"name": name, "labels": labels, "annotations": annotations or {}}
+    document = {"metadata": metadata, "status": {"allocatable": allocatable}}
     return msgspec.convert(document, Node)
 
 
@@ -360,3 +362,31 @@ def test_no_device_over_100_percent_under_arrivals_and_departures(
             assert all(amount <= 100 for amount in used.values())
         held_by = {uid for ledger in plugin.ledger.nodes.values() for uid in ledger.holders}
         assert held_by == {pod.metadata.uid for pod in placed}
+
+
+def test_a_plugin_that_serves_one_pod_at_a_time_keeps_further_ones_away_until_it_has_served() -> None:
+    labels = {LABEL_NODE_GPU_VENDOR: "metax"}
+    engine = make_engine({"n": 2}, plugin={"device_plugin_adaption": True}, **labels)
+    first = place(engine, make_pod("a", {GPU: 50}))
+    assert json.loads(first.info.patch["metax-tech.com/gpu-devices-allocated"])[0][0]["compute"] == 50
+    (lock,) = (write for write in engine.bindings.popleft().writes if write.resource is NODES)
+    patch: Any = lock.body
+    shown = patch.body["metadata"]["annotations"]
+    second = place(engine, make_pod("b", {GPU: 50}))
+    assert "node n is locked for pod ns/a" in second.message
+    for now, annotations, placed in ((60.0, shown, False), (120.0, {}, True)):
+        engine.on_node(Action.UPDATE, make_node("n", 2, annotations=annotations, **labels), now)
+        outcome = engine.schedule_one(now)
+        assert bool(engine.bindings) is placed, outcome
+
+
+def test_a_plugin_that_cannot_give_what_was_asked_for_is_told_nothing() -> None:
+    engine = make_engine({"n": 2}, plugin={"device_plugin_adaption": True}, **{LABEL_NODE_GPU_VENDOR: "cambricon"})
+    outcome = place(engine, make_pod("a", {GPU: 200}))
+    assert outcome.message.endswith("Cambricon's device plugin shares one card with a pod, not 2.")
+    assert not engine.bindings
+
+
+def test_plugins_are_told_nothing_unless_it_is_on() -> None:
+    outcome = place(make_engine({"n": 2}, **{LABEL_NODE_GPU_VENDOR: "metax"}), make_pod("a", {GPU: 50}))
+    assert outcome.info.patch.keys() == {ANNOTATION_DEVICE_ALLOCATED}
