@@ -20,6 +20,7 @@ from api.kube.pod_requests import Quantities, effective_requests, held_amounts
 from api.kube.resources import CPU, MEMORY, PODS, Resources, parse_resources
 from api.protocol import (
     ANNOTATION_DEVICE_ALLOCATED,
+    ANNOTATION_NETWORK_TOPOLOGY_INDEX,
     ANNOTATION_RESERVATION_ALLOCATED,
     ANNOTATION_RESOURCE_STATUS,
     DEPRECATED_RESOURCES,
@@ -54,6 +55,10 @@ DECIDED_ANNOTATIONS = frozenset(
 )
 """Annotations that the scheduler alone writes, with the binding. On a pending pod they are its author's and count for
 nothing; no class depends on them."""
+
+IDENTITY_ANNOTATIONS = frozenset({ANNOTATION_NETWORK_TOPOLOGY_INDEX})
+"""Annotations that tell members of one workload apart; no class depends on them."""
+NOT_OF_CLASS = DECIDED_ANNOTATIONS | IDENTITY_ANNOTATIONS
 
 CLASS_ANNOTATION_PARTS = ("koordinator.sh/", "scheduling.", "k8s.io/")
 """Only annotations whose key contains one of these can matter to placement."""
@@ -193,7 +198,7 @@ def _relevant(pod: Pod, node_name: str) -> tuple[Any, ...]:
     annotations = {
         key: value
         for key, value in meta.annotations.items()
-        if any(part in key for part in CLASS_ANNOTATION_PARTS) and key not in DECIDED_ANNOTATIONS
+        if any(part in key for part in CLASS_ANNOTATION_PARTS) and key not in NOT_OF_CLASS
     }
     owner = meta.controlled_by
     return (

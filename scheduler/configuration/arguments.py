@@ -229,7 +229,7 @@ ARGUMENTS: dict[str, dict[str, Row]] = {
         "controllerWorkers": _WORKERS,
         "skipCheckScheduleCycle": _noted(""),
         "enablePreemption": _noted(""),
-        "awareNetworkTopology": _noted("the network's topology is not looked at"),
+        "awareNetworkTopology": _noted(""),
     },
     "SchedulingHint": {"maxHintNodes": _as("max_hint_nodes")},
     "ScarceResourceAvoidance": {"resources": _as("resources")},

@@ -310,6 +310,8 @@ def _settle(
     if args.get("Coscheduling", {}).get("enablePreemption") and "post_filter" in preemption.get("without", ()):
         del preemption["without"]
         notes.append(f"{source}: Coscheduling's preemption of whole gangs is DefaultPreemption's here, which stays on")
+    aware = args.get("Coscheduling", {}).get("awareNetworkTopology") is True
+    tables[kinds["NetworkTopology"][0]] = {"enabled": aware and tables[kinds["Coscheduling"][0]]["enabled"]}
     reservation = tables[kinds["Reservation"][0]]
     if reservation["enabled"]:
         reservation["scheduler_names"] = ["", *names]

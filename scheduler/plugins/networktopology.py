@@ -1,0 +1,321 @@
+"""NetworkTopology: a gang in one part of the network that holds all of it, and pods near those of the same selector.
+
+The first member that is tried makes a plan for all pending members (`scheduler.gang.network` decides); it and the
+others go where the plan says. A plan is made anew when a node turns out to take a member no more.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.crds import CLUSTER_NETWORK_TOPOLOGY, POD_GROUP, ClusterNetworkTopology
+from api.kube.annotations import AnnotationError
+from api.kube.objects import Node
+from api.protocol import (
+    ANNOTATION_NETWORK_TOPOLOGY_INDEX,
+    ANNOTATION_NETWORK_TOPOLOGY_SELECTOR,
+    ANNOTATION_NETWORK_TOPOLOGY_SPEC,
+)
+from cluster.resources import Key, custom
+from scheduler.cluster_state.columns import Row, Rows
+from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.framework import (
+    MAX_SCORE,
+    Attempt,
+    Bits,
+    Failure,
+    Handle,
+    Nomination,
+    ObjectEvent,
+    Plugin,
+    Reason,
+    Scope,
+    Scores,
+)
+from scheduler.gang.network import Gathering, NetworkError, NetworkTree, Slots, layers_of, order
+from scheduler.gang.spec import gang_id
+
+TOPOLOGIES = custom(CLUSTER_NETWORK_TOPOLOGY)
+POD_GROUPS = custom(POD_GROUP)
+OBJECT = Key("", "default")
+"""The object that says how the network is layered."""
+OUTSIDE, NOWHERE, UNKNOWN = 1, 2, 4
+MAX_TRIES = 32
+"""Plans that are tried for a gang in one attempt, each with fewer places than the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSpec:
+    """What a class of pods asks of the network."""
+
+    gathering: Gathering | None = None
+    selector: str = ""
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Plan:
+    """The rows of a gang's members by UID, and the members that were tried so far."""
+
+    rows: Mapping[str, Row]
+    tried: set[str] = field(default_factory=set)
+
+
+class NetworkTopology(Plugin[NetworkSpec]):
+    """Keeps members of a gang to the nodes of a plan; see the module docstring."""
+
+    name = "NetworkTopology"
+    rank = 400
+    scope = Scope.CLUSTER
+    watches = (TOPOLOGIES, POD_GROUPS)
+    requeue_on = frozenset(
+        {"nodes/add", "nodes/update", "pods/delete", "clusternetworktopologies/add", "clusternetworktopologies/update"}
+    )
+
+    def __init__(self, config: Any, handle: Handle) -> None:
+        super().__init__(config, handle)
+        self._tree: NetworkTree | None = None
+        self._stale = True
+        """The tree is to be made anew."""
+        self._problem = ""
+        self._plan: Plan | None = None
+        self._selected: dict[str, Counter[Row]] = {}
+        """Pods by their selector and row."""
+
+    # Observer
+
+    def node_changed(self, row: Row, node: Node) -> None:
+        """A node may have come into another part."""
+        self._stale = True
+
+    def node_removed(self, row: Row) -> None:
+        """A part lost a node."""
+        self._stale = True
+
+    def pod_added(self, row: Row, info: PodInfo) -> None:
+        """Count the pod by its selector."""
+        selector = info.pod.metadata.annotations.get(ANNOTATION_NETWORK_TOPOLOGY_SELECTOR)
+        if selector:
+            self._selected.setdefault(selector, Counter())[row] += 1
+
+    def pod_removed(self, row: Row, info: PodInfo) -> None:
+        """Uncount the pod."""
+        selector = info.pod.metadata.annotations.get(ANNOTATION_NETWORK_TOPOLOGY_SELECTOR)
+        if selector:
+            self._selected[selector] -= Counter({row: 1})
+            if not self._selected[selector]:
+                del self._selected[selector]
+
+    def on_object(self, event: ObjectEvent) -> None:
+        """The layers changed, or what a gang asks for."""
+        if event.resource.plural == TOPOLOGIES.plural:
+            self._stale = True
+            self.handle.invalidate()
+        else:
+            before, after = (_asked(item) for item in (event.before, event.after))
+            if before != after:
+                self.handle.invalidate()
+
+    # One attempt
+
+    def prepare(self, info: PodInfo) -> NetworkSpec | None:
+        """What the pod's gang asks for, by its PodGroup or the pod, and the pod's selector; None without either."""
+        meta = info.pod.metadata
+        selector = meta.annotations.get(ANNOTATION_NETWORK_TOPOLOGY_SELECTOR, "")
+        gang = gang_id(meta.namespace, meta.labels, meta.annotations)
+        group = self.handle.objects(POD_GROUPS).get(Key(*gang.split("/", 1))) if gang is not None else None
+        text = _asked(info.pod if group is None else group) if gang is not None else ""
+        if not text:
+            return NetworkSpec(selector=selector) if selector else None
+        try:
+            return NetworkSpec(Gathering.read(text), selector)
+        except AnnotationError as error:
+            return NetworkSpec(error=f"gang {gang}: {ANNOTATION_NETWORK_TOPOLOGY_SPEC}: {error}")
+
+    def pre_filter(self, attempt: Attempt, spec: NetworkSpec) -> Reason | None:
+        """Refuse what cannot be read: its pods might have to be near each other."""
+        return Reason(spec.error, resolvable=False) if spec.error else None
+
+    def reasons(self, spec: NetworkSpec) -> tuple[Reason, ...]:
+        """Meaning of the filter's bits."""
+        return (
+            Reason("node(s) outside of the part of the network that the gang is placed in", resolvable=False),
+            Reason("node(s) in no part of the network that holds the whole gang", resolvable=False),
+            Reason(f"node(s) in no network that is known: {self._unknown()}", resolvable=False),
+        )
+
+    def filter(self, attempt: Attempt, spec: NetworkSpec, rows: Rows) -> Bits | None:
+        """All rows but the planned one, for the attempt itself; trials of single pods and rows know no plan."""
+        possible = attempt.possible
+        if spec.gathering is None or possible is None or attempt.simulated or attempt.pod.outside:
+            return None
+        tree = self._current_tree()
+        if tree is None:
+            return np.full(possible.shape[0], UNKNOWN, dtype=np.int64) if spec.gathering.strict else None
+        row = self._planned(attempt, spec, spec.gathering, possible, tree)
+        if row is None:
+            return np.full(possible.shape[0], NOWHERE, dtype=np.int64) if spec.gathering.strict else None
+        bits = np.full(possible.shape[0], OUTSIDE, dtype=np.int64)
+        bits[row] = 0
+        return bits
+
+    def post_filter(self, attempt: Attempt, spec: NetworkSpec, failure: Failure) -> Nomination | None:
+        """Victims would be chosen wherever they are, so none is for a gang that one part must hold."""
+        if spec.gathering is None or not spec.gathering.strict:
+            return None
+        return Nomination("", message="preemption: not tried for a gang that one part of the network must hold.")
+
+    def pre_score(self, attempt: Attempt, spec: NetworkSpec, feasible: NDArray[np.bool_]) -> None:
+        """Keep the rows that are compared."""
+        attempt.memo[self.name] = feasible
+
+    def score(self, attempt: Attempt, spec: NetworkSpec, rows: Rows) -> Scores | None:
+        """The rows nearest to pods of the same selector first, by their place in that order."""
+        feasible: NDArray[np.bool_] | None = attempt.memo.get(self.name)
+        tree = self._current_tree()
+        if not spec.selector or tree is None or feasible is None:
+            return None
+        found = [int(row) for row in np.flatnonzero(feasible)]
+        tree.weigh(dict.fromkeys(found, 1), self._selected.get(spec.selector, {}), {})
+        leaves = [tree.leaves[row] for row in found if row in tree.leaves]
+        leaves.sort(key=lambda leaf: order(leaf, roomiest=False))
+        scores = np.zeros(attempt.snapshot.rows_used, dtype=np.int64)
+        for place, leaf in enumerate(leaves):
+            scores[leaf.row] = MAX_SCORE - place * MAX_SCORE // max(len(leaves) - 1, 1)
+        return scores[rows]
+
+    # Internals
+
+    def _current_tree(self) -> NetworkTree | None:
+        if not self._stale:
+            return self._tree
+        self._stale, self._tree, self._plan, self._problem = False, None, None, ""
+        stated: ClusterNetworkTopology | None = self.handle.objects(TOPOLOGIES).get(OBJECT)
+        if stated is not None:
+            snapshot = self.handle.snapshot
+            nodes = ((row, node) for row, node in enumerate(snapshot.nodes) if node is not None)
+            try:
+                self._tree = NetworkTree(layers_of(stated.spec), nodes)
+            except NetworkError as error:
+                self._problem = str(error)
+        return self._tree
+
+    def _unknown(self) -> str:
+        self._current_tree()
+        return f"ClusterNetworkTopology default: {self._problem or 'there is no such object'}"
+
+    def _planned(
+        self, attempt: Attempt, spec: NetworkSpec, gathering: Gathering, possible: NDArray[np.bool_], tree: NetworkTree
+    ) -> Row | None:
+        """The row of the attempted member, by the plan or a new one; None when no part holds the gang."""
+        uid, placed = attempt.pod.uid, attempt.snapshot.pods
+        plan = self._plan
+        if plan is None or uid not in plan.rows or not possible[plan.rows[uid]] or plan.tried - {uid} - placed.keys():
+            rows = self._new_plan(attempt, spec, gathering, possible, tree)
+            plan = self._plan = Plan(rows) if rows else None
+        if plan is None:
+            return None
+        plan.tried.add(uid)
+        return plan.rows[uid]
+
+    def _new_plan(
+        self, attempt: Attempt, spec: NetworkSpec, gathering: Gathering, possible: NDArray[np.bool_], tree: NetworkTree
+    ) -> dict[str, Row]:
+        """Rows for the pending members of the gang; empty when no part holds them."""
+        snapshot = attempt.snapshot
+        peer = self.handle.peers().get("Coscheduling")
+        kin = {attempt.pod.uid, *(peer.kin(attempt.pod) if peer is not None else ())}
+        held = Counter(snapshot.pods[uid].row for uid in kin if uid in snapshot.pods)
+        members = self._members(attempt.pod, kin)
+        existing = self._selected.get(spec.selector, Counter()) + held if spec.selector else held
+        # Members that hold places already belong to multiples that are filled up elsewhere.
+        multiples = {} if held else gathering.multiples
+        offers = _room(attempt, members, possible)
+        exact: set[Row] = set()
+        for trial in range(MAX_TRIES):
+            tree.weigh(offers, existing, multiples)
+            must = tree.must_layer(gathering)
+            slots = next(tree.placements(must, multiples, len(members), frozenset(held)), None)
+            if slots is None:
+                return {}
+            doubtful = _doubtful(slots, exact, len(members) << trial)
+            if doubtful:
+                for row in doubtful:
+                    offers[row] = self._fitting(attempt, members, row)
+                exact.update(doubtful)
+                continue
+            chosen = [domain.row for domain, count in slots for _ in range(count)]
+            rows = {info.uid: row for info, row in zip(members, chosen, strict=True)}
+            full = self._full(attempt, members, rows)
+            if full is None:
+                return rows
+            row, fitting = full
+            offers[row] = min(offers[row] - 1, fitting)
+        return {}
+
+    def _members(self, own: PodInfo, kin: set[str]) -> list[PodInfo]:
+        """The pending members in the order of their index, then of their names."""
+        placed = self.handle.snapshot.pods
+        found = {
+            info.uid: info
+            for info in (*self.handle.pending(), own)
+            if info.uid in kin and info.uid not in placed and not info.outside and not info.pod.spec.scheduling_gates
+        }
+        return sorted(found.values(), key=_rank)
+
+    def _fitting(self, attempt: Attempt, members: Sequence[PodInfo], row: Row) -> int:
+        """Number of members that a row takes, one after another."""
+        with attempt.snapshot.trial() as trial:
+            for count, info in enumerate(members):
+                if not self.handle.fits(Attempt(info, attempt.snapshot, attempt.now, simulated=True), row):
+                    return count
+                trial.add(info, row)
+        return len(members)
+
+    def _full(self, attempt: Attempt, members: Sequence[PodInfo], rows: Mapping[str, Row]) -> tuple[Row, int] | None:
+        """The first row that does not take a member of the plan, and how many it took; None when all are taken."""
+        taken: Counter[Row] = Counter()
+        with attempt.snapshot.trial() as trial:
+            for info in members:
+                row = rows[info.uid]
+                if not self.handle.fits(Attempt(info, attempt.snapshot, attempt.now, simulated=True), row):
+                    return row, taken[row]
+                trial.add(info, row)
+                taken[row] += 1
+        return None
+
+
+def _asked(item: Any) -> str:
+    """The annotation of a pod or PodGroup; empty without one."""
+    return item.metadata.annotations.get(ANNOTATION_NETWORK_TOPOLOGY_SPEC, "") if item is not None else ""
+
+
+def _rank(info: PodInfo) -> tuple[int, str]:
+    text = info.pod.metadata.annotations.get(ANNOTATION_NETWORK_TOPOLOGY_INDEX, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 10**9, info.key
+
+
+def _room(attempt: Attempt, members: Sequence[PodInfo], possible: NDArray[np.bool_]) -> dict[Row, int]:
+    """Members that possible rows have resources for: at least as many as they take, as far as resources decide."""
+    snapshot = attempt.snapshot
+    for info in members:
+        snapshot.vector(info)
+    least = np.minimum.reduce([snapshot.vector(info) for info in members])
+    named = np.flatnonzero(least)
+    rows = np.flatnonzero(possible)
+    free = snapshot.allocatable[rows][:, named] - attempt.requested(rows)[:, named]
+    offers = (free // least[named]).min(axis=1).clip(1, len(members))
+    return dict(zip(rows.tolist(), offers.tolist(), strict=True))
+
+
+def _doubtful(slots: Slots, exact: set[Row], enough: int) -> list[Row]:
+    """Rows of a placement whose room was not tried; with any that counts, also some of those that come next."""
+    if all(domain.row in exact for domain, count in slots if count):
+        return []
+    untried = [(count == 0, domain.row) for domain, count in slots if domain.offer and domain.row not in exact]
+    needed = sum(1 for spare, _ in untried if not spare)
+    return [row for _, row in sorted(untried, key=lambda each: each[0])[: max(needed, enough)]]
