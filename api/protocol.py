@@ -92,6 +92,10 @@ ANNOTATION_RESERVATION_NAME = "scheduling.koordinator.sh/reservation-name"
 ANNOTATION_RESERVATION_NODE = "scheduling.koordinator.sh/reservation-node"
 ANNOTATION_RESERVATION_RESIZE = "scheduling.koordinator.sh/reservation-resize-allocatable"
 ANNOTATION_IS_PRE_ALLOCATION = "scheduling.koordinator.sh/is-pre-allocation"
+LABEL_PRE_ALLOCATION_REQUIRED = "scheduling.koordinator.sh/pre-allocation-required"
+"""Of a Reservation with `spec.preAllocation`: it goes to no node without a pod that it can take."""
+LABEL_PRE_ALLOCATABLE = "pod.koordinator.sh/is-pre-allocatable"
+ANNOTATION_PRE_ALLOCATABLE_PRIORITY = "pod.koordinator.sh/pre-allocatable-priority"
 
 # Namespace labels.
 LABEL_GRANTED_QOS_CLASSES = "admission.koordinator.sh/qos-classes"

@@ -47,6 +47,13 @@ class _SpreadConstraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     when_unsatisfiable: str
 
 
+class _PreAllocationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    enable_cluster_mode: bool = False
+    cluster_label_key: str = ""
+    cluster_priority_annotation_key: str = ""
+    prefer_no_pre_allocated_pods: bool = False
+
+
 def plugin_settings(name: str, args: Mapping[str, Any], source: str, notes: list[str]) -> Table:
     """Return the table of the plugin called `name`; `notes` gains what is not carried out.
 
@@ -158,6 +165,19 @@ def _spread(value: Any) -> Table:
     return {"default_max_skew": {each.topology_key: each.max_skew for each in constraints}}
 
 
+def _pre_allocation(value: Any) -> Table:
+    config = msgspec.convert(value, _PreAllocationConfig)
+    table: Table = {
+        "pre_allocation_cluster_mode": config.enable_cluster_mode,
+        "prefer_no_pre_allocated_pods": config.prefer_no_pre_allocated_pods,
+    }
+    if config.cluster_label_key:
+        table["pre_allocatable_label"] = config.cluster_label_key
+    if config.cluster_priority_annotation_key:
+        table["pre_allocatable_priority_annotation"] = config.cluster_priority_annotation_key
+    return table
+
+
 _WORKERS = _noted("")
 _NO_NODES_SAMPLED = _noted("")
 
@@ -203,7 +223,7 @@ ARGUMENTS: dict[str, dict[str, Row]] = {
         "gcIntervalSeconds": _noted(""),
         "disableGarbageCollection": _as("disable_garbage_collection"),
         "resyncIntervalSeconds": _noted(""),
-        "preAllocationConfig": _noted("pods are not allocated before their reservation"),
+        "preAllocationConfig": _pre_allocation,
         "ignoredResources": _refused("a reservation's extended resources are all fitted"),
         "ignoredResourceGroups": _refused("a reservation's extended resources are all fitted"),
         "reservationSelectorIndex": _noted(""),

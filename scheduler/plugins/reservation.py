@@ -1,7 +1,8 @@
 """Reservation: room for pods to come, held by a stand-in pod, given to its owners, ended in time.
 
 `scheduler.reservation` has the rules. The stand-in is scheduled and charged like any pod; what its consumers
-take is charged with them and therefore given back on the row, so no amount counts twice.
+take is charged with them and therefore given back on the row, so no amount counts twice. With `spec.preAllocation` a
+stand-in may go where placed pods hold the room: it takes them as consumers, and has their room as they end.
 """
 
 from collections import Counter
@@ -14,9 +15,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.kube.objects import Node
-from api.kube.resources import Resources, format_resources
-from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
+from api.kube.objects import Node, Pod
+from api.kube.resources import format_resources
+from api.protocol import (
+    ANNOTATION_PRE_ALLOCATABLE_PRIORITY,
+    ANNOTATION_RESERVATION_ALLOCATED,
+    LABEL_PRE_ALLOCATABLE,
+)
 from cluster.resources import Key, merge_patch
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodInfo
@@ -38,10 +43,18 @@ from scheduler.framework import (
     Write,
     scaled,
 )
-from scheduler.reservation.capacity import ORDER_SCORE, conflicting_policies, nominate, score, shortfall
+from scheduler.reservation.capacity import (
+    ORDER_SCORE,
+    conflicting_policies,
+    nominate,
+    score,
+    shortfall,
+)
 from scheduler.reservation.ledger import RESERVATIONS, ReservationLedger, ReservationUse
-from scheduler.reservation.lifecycle import GC_SECONDS, bound, unschedulable
+from scheduler.reservation.lifecycle import GC_SECONDS, ReservationChange, bound, unschedulable
 from scheduler.reservation.matching import AffinityError, Seeker, refusal, seeker_of
+from scheduler.reservation.pre_allocation import PRE_ALLOCATED_PODS
+from scheduler.reservation.taking import REASONS, Taking, free_amounts
 from scheduler.reservation.value import Reservation
 
 NO_MATCH, TOO_SMALL, CONFLICT = 1, 2, 4
@@ -56,6 +69,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ended reservations are deleted after this long."""
     disable_garbage_collection: bool = False
     """Keep ended reservations."""
+    pre_allocation_cluster_mode: bool = False
+    """Serve reservations whose `spec.preAllocationPolicy.mode` is Cluster: they take pods that a label marks."""
+    pre_allocatable_label: str = LABEL_PRE_ALLOCATABLE
+    """Label that marks these pods, with the value `true`."""
+    pre_allocatable_priority_annotation: str = ANNOTATION_PRE_ALLOCATABLE_PRIORITY
+    """Annotation with the whole number by which they are taken, the highest first."""
+    prefer_no_pre_allocated_pods: bool = False
+    """Take no pod where the node has room without, unless the reservation must take one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +110,14 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
     rank = 300
     weight = 5000
     requeue_on = frozenset(
-        {"reservations/add", "reservations/update", "reservations/delete", "pods/delete", "nodes/add"}
+        {
+            "reservations/add",
+            "reservations/update",
+            "reservations/delete",
+            "pods/add",
+            "pods/delete",
+            "nodes/add",
+        }
     )
     watches = (RESERVATIONS,)
 
@@ -97,6 +125,13 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         super().__init__(config, handle)
         gc_seconds = None if config.disable_garbage_collection else config.gc_seconds
         self.ledger = ReservationLedger(handle, config.scheduler_names, gc_seconds)
+        self._taking = Taking(
+            self.ledger,
+            cluster_mode=config.pre_allocation_cluster_mode,
+            label=config.pre_allocatable_label,
+            priority_annotation=config.pre_allocatable_priority_annotation,
+            prefer_none=config.prefer_no_pre_allocated_pods,
+        )
 
     # Observer
 
@@ -106,20 +141,31 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """A stand-in takes its room, or a consumer uses some."""
+        unused = not self.ledger.in_use
         self.ledger.pod_added(row, info)
+        if unused and self.ledger.in_use:
+            self.handle.invalidate()
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """The reverse."""
         self.ledger.pod_removed(info)
 
+    def pod_finished(self, pod: Pod) -> None:
+        """A pod that was taken counts no more."""
+        self.ledger.pod_ended(pod.metadata.uid)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """A pod that was taken counts no more."""
+        self.ledger.pod_ended(pod.metadata.uid)
+
     def on_object(self, event: ObjectEvent) -> None:
         """A reservation appeared, changed or went."""
-        first = not self.ledger.reservations
+        unused = not self.ledger.in_use
         if event.action is Action.DELETE:
             self.ledger.drop(event.key.name)
         else:
             self.ledger.take(event.after)
-        if first and self.ledger.reservations:
+        if unused and self.ledger.in_use:
             self.handle.invalidate()
 
     def leads(self) -> None:
@@ -130,7 +176,13 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         """Follow every reservation, write what changed, delete what ended long ago."""
         self.ledger.now = now
         self.ledger.place_known()
+        self.handle.activate(self._taking.unfinished())
         return list(self.ledger.writes())
+
+    def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
+        """A placed pod is news for reservations alone, which may take it."""
+        pod = event.after
+        return not isinstance(pod, Pod) or info.stand_in
 
     # One attempt
 
@@ -142,31 +194,38 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
             seeker = seeker_of(info.pod, info.requests)
         except AffinityError as error:
             return ReservationClassSpec(error=str(error))
-        return ReservationClassSpec(seeker) if self.ledger.reservations or seeker.affinity is not None else None
+        return ReservationClassSpec(seeker) if self.ledger.in_use or seeker.affinity is not None else None
 
     def pre_filter(self, attempt: Attempt, spec: ReservationClassSpec) -> Reason | None:
         """Refuse what cannot be read, and pods that must have a reservation where none is for them."""
         self.ledger.place_known()
         if spec.error:
             return Reason(spec.error, resolvable=False)
+        if spec.stands_in:
+            return self._taking.problem(attempt.pod)
         if spec.seeker is None or spec.seeker.affinity is None or self._offers(attempt, spec):
             return None
         return Reason(self._why_none(attempt, spec.seeker), resolvable=False)
 
     def restore(self, attempt: Attempt, spec: ReservationClassSpec) -> Mapping[Row, Sequence[Restored]]:
-        """The reservations that are for the pod."""
-        offers = self._offers(attempt, spec)
-        now_offered = {
-            row: frozenset(reservation.value.uid for reservation in listed) for row, listed in offers.items()
-        }
+        """The reservations that are for the pod; for a stand-in, the placed pods that it may take."""
+        shares: dict[Row, list[Restored]]
+        if spec.stands_in:
+            shares = self._taking.candidates(attempt)
+        else:
+            offers = self._offers(attempt, spec)
+            shares = {row: [self._restored(each) for each in listed] for row, listed in offers.items()}
+        now_offered = {row: frozenset(each.holder.uid for each in listed) for row, listed in shares.items()}
         for row in now_offered.keys() | spec.offered.keys():
             if now_offered.get(row) != spec.offered.get(row):
                 attempt.snapshot.touch(row)
         spec.offered = now_offered
-        return {row: [self._restored(reservation) for reservation in listed] for row, listed in offers.items()}
+        return shares
 
     def reasons(self, spec: ReservationClassSpec) -> tuple[Reason, ...]:
         """Meaning of the filter's bits."""
+        if spec.stands_in:
+            return REASONS
         return (
             Reason("node(s) without a reservation for the pod", resolvable=False),
             Reason("Reservation(s) with too little left and too little free beside it"),
@@ -175,9 +234,9 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
 
     def filter(self, attempt: Attempt, spec: ReservationClassSpec, rows: Rows) -> Bits | None:
         """With an affinity only nodes with a fitting reservation will do; else the plain node does as well."""
-        if spec.seeker is None:
-            return None
-        if spec.seeker.ignores:
+        if spec.stands_in:
+            return self._taking.filter(attempt, rows)
+        if spec.seeker is None or spec.seeker.ignores:
             return None
         must = spec.seeker.affinity is not None
         if not must and not attempt.restored:
@@ -199,10 +258,13 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         reservation = self.ledger.reservations.get(attempt.pod.uid) if spec.stands_in else None
         if reservation is not None:
             self.ledger.change(reservation, unschedulable(reservation.value, sentence(failure, attempt.snapshot)))
+            self._taking.failed(attempt.pod)
         return None
 
     def score(self, attempt: Attempt, spec: ReservationClassSpec, rows: Rows) -> Scores | None:
-        """Utilisation of the best reservation of a node with the pod in it."""
+        """Utilisation of the best reservation of a node with the pod in it; of a stand-in, by the pods it takes."""
+        if spec.stands_in:
+            return self._taking.score(attempt, rows)
         if not attempt.restored or spec.seeker is None or spec.seeker.ignores:
             return None
         numbers = np.arange(attempt.snapshot.rows_used)[rows]
@@ -218,6 +280,8 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         self, attempt: Attempt, spec: ReservationClassSpec, scores: Scores, feasible: NDArray[np.bool_]
     ) -> Scores:
         """The node with the lowest order comes first; otherwise relative to the best."""
+        if spec.stands_in:
+            return scores
         if spec.seeker is None or spec.seeker.ignores:
             return scaled(scores, feasible)
         ordered = [
@@ -233,7 +297,9 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         return scaled(scores, feasible)
 
     def reserve(self, attempt: Attempt, spec: ReservationClassSpec, row: Row) -> Reason | None:
-        """Nominate the reservation, and let the plugins after this one draw from no other."""
+        """Nominate the reservation, and let the plugins after this one draw from no other; choose the pods to take."""
+        if spec.stands_in:
+            return self._taking.reserve(attempt, row)
         if spec.seeker is None or spec.seeker.ignores or row not in attempt.restored:
             attempt.restored = {}
             return None
@@ -253,14 +319,15 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         if reservation is None:
             return None
         key = Key("", reservation.value.name)
-        change = bound(reservation.value, attempt.snapshot.names[row])
+        change = self._bound(reservation, attempt, row)
         writes = [
             Write(
                 Verb.PATCH_STATUS, RESERVATIONS, key, merge_patch({"status": self.ledger.status(reservation, change)})
             )
         ]
-        if attempt.pod.patch:
-            patch = {"metadata": {"annotations": dict(attempt.pod.patch)}}
+        decided = {name: text for name, text in attempt.pod.patch.items() if name != PRE_ALLOCATED_PODS}
+        if decided:
+            patch = {"metadata": {"annotations": decided}}
             writes.insert(0, Write(Verb.PATCH, RESERVATIONS, key, merge_patch(patch)))
         return writes
 
@@ -268,7 +335,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         """The reservation is available."""
         reservation = self.ledger.reservations.get(attempt.pod.uid) if spec.stands_in else None
         if reservation is not None and not reservation.value.phase.terminal:
-            self.ledger.change(reservation, bound(reservation.value, attempt.snapshot.names[row]))
+            self.ledger.change(reservation, self._bound(reservation, attempt, row))
         return ()
 
     # Diagnosis
@@ -359,7 +426,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
 
     def _fitting(self, attempt: Attempt, row: Row) -> list[ReservationUse]:
         """Reservations of the row that take the pod, by the policy of each."""
-        free = self._free(attempt, row)
+        free = free_amounts(attempt, row)
         request = attempt.pod.requests
         return [
             reservation
@@ -368,14 +435,10 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         ]
 
     def _fits_plainly(self, attempt: Attempt, row: Row) -> bool:
-        free = self._free(attempt, row)
+        free = free_amounts(attempt, row)
         return all(amount <= free[name] for name, amount in attempt.pod.requests.items() if amount > 0)
 
-    def _free(self, attempt: Attempt, row: Row) -> Resources:
-        """Amounts that the row has left beside everything reserved, for the resources that the pod asks for."""
-        snapshot = attempt.snapshot
-        columns = {name: snapshot.resource_column(name) for name in attempt.pod.requests}
-        return {
-            name: int(snapshot.allocatable[row, column] - snapshot.requested[row, column])
-            for name, column in columns.items()
-        }
+    def _bound(self, reservation: ReservationUse, attempt: Attempt, row: Row) -> ReservationChange:
+        """The reservation once its stand-in is bound, with the pods that it took."""
+        change = bound(reservation.value, attempt.snapshot.names[row])
+        return replace(change, reservation=reservation.counted(change.reservation))

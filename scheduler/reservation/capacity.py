@@ -1,8 +1,11 @@
 """Fit of a pod into a reservation, its score, and the choice among several."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from api.kube.resources import Resources
+from api.protocol import LABEL_QOS_CLASS
+from api.qos import QoSClass
+from scheduler.devices.request import device_names
 from scheduler.reservation.value import Policy, Reservation
 
 
@@ -22,6 +25,14 @@ def shortfall(request: Resources, free: Resources, reservation: Reservation) -> 
             if request[name] > remaining.get(name, 0):
                 return name
     return None
+
+
+def asks_amounts_alone(request: Resources, labels: Mapping[str, str]) -> bool:
+    """Return whether a pod needs nothing of a node beside amounts: no device, no CPUs of its own.
+
+    Devices and CPU sets cannot be handed over while the pod that has them still runs.
+    """
+    return not device_names(request) and labels.get(LABEL_QOS_CLASS) not in (QoSClass.LSE, QoSClass.LSR)
 
 
 def conflicting_policies(reservations: Sequence[Reservation]) -> bool:

@@ -24,6 +24,7 @@ from scheduler.devices.payload import drawn_from
 from scheduler.framework import Handle, Verb, Write
 from scheduler.reservation.lifecycle import ReservationChange, collectable, followed, problem
 from scheduler.reservation.matching import owner_matches
+from scheduler.reservation.pre_allocation import PRE_ALLOCATED_PODS
 from scheduler.reservation.standin import stand_in, value_of
 from scheduler.reservation.value import Reservation, ReservationPhase
 
@@ -55,9 +56,13 @@ class ReservationUse:
     @property
     def current(self) -> Reservation:
         """The value with its usage as of now."""
+        return self.counted(self.value)
+
+    def counted(self, value: Reservation) -> Reservation:
+        """Return the value with the usage of this reservation's consumers."""
         used = total(requests for _, requests in self.consumers.values())
-        allocated = {name: used.get(name, 0) for name in self.value.allocatable}
-        return replace(self.value, allocated=allocated, consumers=frozenset(key for key, _ in self.consumers.values()))
+        allocated = {name: used.get(name, 0) for name in value.allocatable}
+        return replace(value, allocated=allocated, consumers=frozenset(key for key, _ in self.consumers.values()))
 
 
 class ReservationLedger:
@@ -69,6 +74,8 @@ class ReservationLedger:
         """Grows with every change that may alter the pods that a reservation serves."""
         self.by_identity: set[str] = set()
         """Reservations with owners that select single pods of a workload, by UID."""
+        self.in_use = False
+        """There was a reservation once."""
         self.now = 0.0
         self._handle = handle
         self._scheduler_names = frozenset(scheduler_names)
@@ -78,6 +85,8 @@ class ReservationLedger:
         """UID by name of the reservation."""
         self._draws: dict[str, str] = {}
         """UID of the reservation that a placed pod uses, by the pod's UID."""
+        self._taken: dict[str, str] = {}
+        """UID of the reservation that took a placed pod before it was available, by the pod's UID."""
         self._strays: dict[str, dict[str, PodInfo]] = {}
         """Consumers of reservations that no watch has shown yet."""
         self._unplaced: set[str] = set()
@@ -103,9 +112,10 @@ class ReservationLedger:
         reservation = self.reservations.get(info.uid)
         if reservation is not None:
             reservation.row = row
+            self._take_over(reservation, info)
             self._balance(reservation)
             return
-        uid = drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED))
+        uid = drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)) or self._taken.get(info.uid)
         if not uid:
             return
         reservation = self.reservations.get(uid)
@@ -123,6 +133,7 @@ class ReservationLedger:
         if reservation is not None:
             self._balance(reservation, charged=False)
             reservation.row = None
+            self._let_go(reservation, info)
             return
         uid = self._draws.pop(info.uid, None)
         if uid is None:
@@ -138,7 +149,10 @@ class ReservationLedger:
         """Return whether a pod that says so can have drawn from the reservation: same node, among its owners."""
         value, row = reservation.value, reservation.row
         held_on = self._handle.snapshot.names[row] if row is not None else value.node
-        return node == held_on and any(owner_matches(owner, info.pod) for owner in value.owners)
+        if node != held_on:
+            return False
+        taken = self._taken.get(info.uid) == value.uid
+        return taken or any(owner_matches(owner, info.pod) for owner in value.owners)
 
     def _adopted(self, reservation: ReservationUse) -> dict[str, tuple[str, Resources]]:
         """Pods that were seen before the reservation they draw from."""
@@ -149,9 +163,18 @@ class ReservationLedger:
                 found[uid] = (info.key, info.requests)
         return found
 
+    def draws(self, uid: str) -> bool:
+        """Return whether a placed pod uses a reservation, or says so, or is one."""
+        return uid in self._draws or uid in self.reservations
+
+    def pod_ended(self, uid: str) -> None:
+        """A pod is gone for good."""
+        self._taken.pop(uid, None)
+
     def take(self, item: ReservationObject) -> None:
         """A reservation appeared or changed."""
         self.generation += 1
+        self.in_use = True
         uid, name = item.metadata.uid, item.metadata.name
         try:
             value, pod = value_of(item), stand_in(item)
@@ -166,8 +189,7 @@ class ReservationLedger:
             self._refuse(item, wrong)
             return
         self._problems.pop(uid, None)
-        by_identity = any(owner.object is not None or _by_identity(owner.selector) for owner in value.owners)
-        (self.by_identity.add if by_identity else self.by_identity.discard)(uid)
+        self._note_identity(value)
         reservation = self.reservations.get(uid)
         if reservation is None:
             info = self._classes.info(pod)
@@ -188,6 +210,8 @@ class ReservationLedger:
         if value.phase is ReservationPhase.AVAILABLE and reservation.row is None:
             reservation.info.pod = pod
             reservation.info.believe()
+        if value.phase is ReservationPhase.AVAILABLE and value.pre_allocation is not None:
+            self._read_taken(item, reservation)
         self._settle(reservation)
 
     def _settle(self, reservation: ReservationUse) -> None:
@@ -211,9 +235,16 @@ class ReservationLedger:
         self._handle.withdraw(uid)
         if reservation.row is not None:
             self._handle.snapshot.remove_pod(uid)
+        self._taken = {pod: taker for pod, taker in self._taken.items() if taker != uid}
+        self._unplaced.discard(uid)
+        self._forget(reservation)
+
+    def _forget(self, reservation: ReservationUse) -> None:
+        """A reservation is gone; its consumers are known should it come back."""
+        uid = reservation.value.uid
         del self.reservations[uid]
         self.by_identity.discard(uid)
-        self._unplaced.discard(uid)
+        self.generation += 1
         placed = self._handle.snapshot.pods
         consumers = {key: placed[key].info for key in reservation.consumers if key in placed}
         if consumers:
@@ -260,6 +291,45 @@ class ReservationLedger:
                 self._handle.snapshot.add_pod(reservation.info, row)
 
     # Internals
+
+    def _note_identity(self, value: Reservation) -> None:
+        by_identity = any(owner.object is not None or _by_identity(owner.selector) for owner in value.owners)
+        (self.by_identity.add if by_identity else self.by_identity.discard)(value.uid)
+
+    def _take_over(self, reservation: ReservationUse, info: PodInfo) -> None:
+        """Take the pods that were chosen with the stand-in's place, as consumers."""
+        snapshot, uid = self._handle.snapshot, reservation.value.uid
+        for pod in filter(None, info.patch.get(PRE_ALLOCATED_PODS, "").split(",")):
+            placement = snapshot.pods.get(pod)
+            if placement is not None and placement.row == reservation.row and pod not in self._draws:
+                self._taken[pod] = self._draws[pod] = uid
+                reservation.consumers[pod] = (placement.info.key, placement.info.requests)
+
+    def _let_go(self, reservation: ReservationUse, info: PodInfo) -> None:
+        """The stand-in gave its place up before it was bound: what it took is as before."""
+        if reservation.value.phase is not ReservationPhase.PENDING:
+            return
+        for pod in filter(None, info.patch.get(PRE_ALLOCATED_PODS, "").split(",")):
+            if self._taken.get(pod) == reservation.value.uid:
+                del self._taken[pod]
+                self._draws.pop(pod, None)
+                reservation.consumers.pop(pod, None)
+
+    def _read_taken(self, item: ReservationObject, reservation: ReservationUse) -> None:
+        """Learn from the status which pods were taken, after a restart or where another process leads.
+
+        Their annotations do not say: the scheduler has no right to change pods.
+        """
+        snapshot, uid = self._handle.snapshot, item.metadata.uid
+        for pod in (owner.uid for owner in item.status.current_owners):
+            self._taken.setdefault(pod, uid)
+            placement = snapshot.pods.get(pod)
+            if placement is None or pod in self._draws or self._taken[pod] != uid:
+                continue
+            self._draws[pod] = uid
+            if self._entitled(reservation, placement.info, snapshot.names[placement.row]):
+                reservation.consumers[pod] = (placement.info.key, placement.info.requests)
+        self._balance(reservation)
 
     def _balance(self, reservation: ReservationUse, *, charged: bool = True) -> None:
         """Give back on the stand-in's row what its consumers are charged for themselves."""

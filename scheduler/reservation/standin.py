@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 
 from api.crds import Reservation as ReservationObject
+from api.crds.placement import ReservationOwner
 from api.kube.annotations import AnnotationError, decode_annotation
 from api.kube.objects import Pod
 from api.kube.resources import parse_resources
 from api.kube.times import duration_seconds, epoch_seconds
-from api.protocol import LABEL_PRIORITY
+from api.protocol import LABEL_PRE_ALLOCATION_REQUIRED, LABEL_PRIORITY
 from scheduler.cluster_state.podinfo import requests_of
 from scheduler.reservation.value import (
     DEFAULT_TTL_SECONDS,
@@ -18,6 +19,7 @@ from scheduler.reservation.value import (
     ObjectMatch,
     Owner,
     Policy,
+    PreAllocation,
     Reservation,
     ReservationPhase,
 )
@@ -78,7 +80,8 @@ def value_of(reservation: ReservationObject) -> Reservation:
     Raises QuantityError or msgspec.ValidationError when amounts or the template cannot be read.
     """
     meta, spec, status = reservation.metadata, reservation.spec, reservation.status
-    request = requests_of(stand_in(reservation))
+    pod = stand_in(reservation)
+    request = requests_of(pod)
     phase = ReservationPhase(status.phase) if status.phase else ReservationPhase.PENDING
     allocatable = parse_resources(status.allocatable) or (request if phase is ReservationPhase.AVAILABLE else {})
     order = meta.labels.get(LABEL_ORDER, "")
@@ -87,13 +90,14 @@ def value_of(reservation: ReservationObject) -> Reservation:
         name=meta.name,
         uid=meta.uid,
         labels=meta.labels,
-        owners=tuple(_owner(owner) for owner in spec.owners),
+        owners=tuple(owner_of(owner) for owner in spec.owners),
         request=request,
         created_seconds=epoch_seconds(meta.creation_timestamp) or 0.0,
         ttl_seconds=DEFAULT_TTL_SECONDS if ttl is None else ttl,
         expires_seconds=epoch_seconds(spec.expires),
         allocate_once=spec.allocate_once is not False,
         policy=Policy(spec.allocate_policy),
+        pre_allocation=_pre_allocation(reservation, pod) if spec.pre_allocation else None,
         restricted_names=_restricted(meta.annotations.get(RESTRICTED_OPTIONS)),
         unschedulable=spec.unschedulable,
         taints=tuple(spec.taints),
@@ -104,17 +108,30 @@ def value_of(reservation: ReservationObject) -> Reservation:
     )
 
 
-def _owner(owner: Any) -> Owner:
-    by_object, by_controller = owner.object, owner.controller
+def _pre_allocation(reservation: ReservationObject, pod: Pod) -> PreAllocation:
+    policy = reservation.spec.pre_allocation_policy
+    return PreAllocation(
+        cluster=policy is not None and policy.mode == "Cluster",
+        multiple=policy is not None and policy.enable_multiple,
+        required=pod.metadata.labels.get(LABEL_PRE_ALLOCATION_REQUIRED) == "true",
+    )
+
+
+def owner_of(owner: ReservationOwner) -> Owner:
+    """An owner as the rules see it."""
+    of_object, of_controller = owner.object, owner.controller
     return Owner(
-        by_object and ObjectMatch(by_object.uid, by_object.name, by_object.namespace, by_object.api_version),
-        by_controller
-        and ControllerMatch(
-            by_controller.uid,
-            by_controller.name,
-            by_controller.kind,
-            by_controller.api_version,
-            by_controller.namespace,
+        None
+        if of_object is None
+        else ObjectMatch(of_object.uid, of_object.name, of_object.namespace, of_object.api_version),
+        None
+        if of_controller is None
+        else ControllerMatch(
+            of_controller.uid,
+            of_controller.name,
+            of_controller.kind,
+            of_controller.api_version,
+            of_controller.namespace,
         ),
         owner.label_selector,
     )

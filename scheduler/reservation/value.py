@@ -65,6 +65,18 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class PreAllocation:
+    """Taking of placed pods into a reservation, which keeps their room as they end."""
+
+    cluster: bool = False
+    """Pods with the cluster's label are taken, instead of the owners."""
+    multiple: bool = False
+    """Several pods may be taken, instead of one."""
+    required: bool = False
+    """At least one pod must be taken, even where the node has room without."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """One reservation with its phase, node and consumers."""
 
@@ -80,6 +92,7 @@ class Reservation:
     expires_seconds: float | None = None
     allocate_once: bool = True
     policy: Policy = Policy.ALIGNED
+    pre_allocation: PreAllocation | None = None
     restricted_names: frozenset[str] = frozenset()
     """Resources that the Restricted policy looks at; empty means all that are reserved."""
     unschedulable: bool = False

@@ -143,6 +143,19 @@ def test_with_what_koordinator_ships_missing_and_old_reports_close_no_node() -> 
     assert rejected(made, pod("p", {"cpu": "1"})) == {"silent": [], "expired": []}
 
 
+def test_pre_allocation_has_the_values_that_are_stated() -> None:
+    config = {"enableClusterMode": True, "clusterLabelKey": "example.com/spare", "preferNoPreAllocatedPods": True}
+    stated, made = understood(
+        shipped(profiles=[profile(points=KOORD_POINTS, args={"Reservation": {"preAllocationConfig": config}})])
+    )
+    settings = made.plugins["Reservation"].config
+    assert settings.pre_allocation_cluster_mode is True
+    assert settings.pre_allocatable_label == "example.com/spare"
+    assert settings.pre_allocatable_priority_annotation == "pod.koordinator.sh/pre-allocatable-priority"
+    assert settings.prefer_no_pre_allocated_pods is True
+    assert not stated.notes
+
+
 def test_the_configmap_around_the_file_is_read_too(tmp_path: Path) -> None:
     text = msgspec.yaml.encode(shipped()).decode()
     wrapped = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"koord-scheduler-config": text}}
@@ -279,6 +292,7 @@ def test_every_argument_names_a_key_of_its_plugins_settings() -> None:
         "defaultMatchPolicy": "only-waiting",
         "defaultCPUBindPolicy": "SpreadByPCPUs",
         "quotaGroupNamespace": "q",
+        "preAllocationConfig": {"enableClusterMode": True},
         "gpuShareUnsupportedModels": [{"vendor": "v", "model": "m"}],
     }
     for name, rows in ARGUMENTS.items():
