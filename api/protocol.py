@@ -96,6 +96,10 @@ LABEL_PRE_ALLOCATION_REQUIRED = "scheduling.koordinator.sh/pre-allocation-requir
 """Of a Reservation with `spec.preAllocation`: it goes to no node without a pod that it can take."""
 LABEL_PRE_ALLOCATABLE = "pod.koordinator.sh/is-pre-allocatable"
 ANNOTATION_PRE_ALLOCATABLE_PRIORITY = "pod.koordinator.sh/pre-allocatable-priority"
+LABEL_OPERATING_MODE = "scheduling.koordinator.sh/operating-mode"
+"""Of a pod: with the value `Reservation` it keeps its room for others (`ANNOTATION_RESERVATION_OWNERS`)."""
+ANNOTATION_RESERVATION_OWNERS = "scheduling.koordinator.sh/reservation-owners"
+ANNOTATION_RESERVATION_CURRENT_OWNER = "scheduling.koordinator.sh/reservation-current-owner"
 
 # Namespace labels.
 LABEL_GRANTED_QOS_CLASSES = "admission.koordinator.sh/qos-classes"

@@ -9,6 +9,7 @@ from scheduler.framework import Action, ObjectEvent
 from scheduler.lifecycle.conditions import POD
 from scheduler.outcome import Placed
 from scheduler.podqueue import PodQueue
+from scheduler.reservation.operating_pod import operates, serves
 
 
 class News:
@@ -50,7 +51,10 @@ def _key(pod: Pod) -> Key:
 
 
 def _matters(before: Pod, after: Pod) -> bool:
-    """Return whether a placed pod changed in what may place others: labels, requests, or that it is leaving."""
+    """Return whether a placed pod changed in what may place others.
+
+    Labels and requests do, that it is leaving, and that it serves as a reservation.
+    """
     return (
         before.metadata.labels != after.metadata.labels
         or before.spec.containers != after.spec.containers
@@ -59,4 +63,5 @@ def _matters(before: Pod, after: Pod) -> bool:
         or before.status.allocated_resources != after.status.allocated_resources
         or before.status.resources != after.status.resources
         or bool(before.metadata.deletion_timestamp) != bool(after.metadata.deletion_timestamp)
+        or (operates(after) and serves(before) is not serves(after))
     )

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from api.kube.objects import Pod
 from api.kube.resources import CPU, MEMORY, PODS
-from api.protocol import BATCH_CPU, BATCH_MEMORY
+from api.protocol import ANNOTATION_RESERVATION_ALLOCATED, BATCH_CPU, BATCH_MEMORY
 from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import MAX_SCORE, Attempt, Bits, Handle, ObjectEvent, Plugin, Reason, Scores
 from scheduler.reservation.ledger import RESERVATIONS
+from scheduler.reservation.operating_pod import operates
 
 SCORED = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY)
 
@@ -111,9 +112,9 @@ class NodeResourcesFit(Plugin[FitDemand]):
 
     def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
         """Wake for a node, or a pod's node, that has room now; with reservations, what is room depends on the pod."""
-        if self.handle.objects(RESERVATIONS):
-            return True
         item = event.before if event.after is None else event.after
+        if self.handle.objects(RESERVATIONS) or (isinstance(item, Pod) and _may_give_reserved_room(item)):
+            return True
         name = item.spec.node_name if isinstance(item, Pod) else event.key.name
         row = self.handle.snapshot.row(name) if name else None
         if row is None:
@@ -147,6 +148,11 @@ class NodeResourcesFit(Plugin[FitDemand]):
         domain, slash, _ = name.partition("/")
         config: Config = self.config
         return bool(slash) and (name in config.ignored_resources or domain in config.ignored_resource_groups)
+
+
+def _may_give_reserved_room(pod: Pod) -> bool:
+    """Return whether the pod acts as a reservation, or says that it uses one."""
+    return operates(pod) or ANNOTATION_RESERVATION_ALLOCATED in pod.metadata.annotations
 
 
 def allocation_score(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.objects import Node, Pod
-from api.kube.resources import format_resources
+from api.kube.resources import PODS, format_resources
 from api.protocol import (
     ANNOTATION_PRE_ALLOCATABLE_PRIORITY,
     ANNOTATION_RESERVATION_ALLOCATED,
@@ -53,6 +53,7 @@ from scheduler.reservation.capacity import (
 from scheduler.reservation.ledger import RESERVATIONS, ReservationLedger, ReservationUse
 from scheduler.reservation.lifecycle import GC_SECONDS, ReservationChange, bound, unschedulable
 from scheduler.reservation.matching import AffinityError, Seeker, refusal, seeker_of
+from scheduler.reservation.operating_pod import operates
 from scheduler.reservation.pre_allocation import PRE_ALLOCATED_PODS
 from scheduler.reservation.taking import REASONS, Taking, free_amounts
 from scheduler.reservation.value import Reservation
@@ -115,6 +116,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
             "reservations/update",
             "reservations/delete",
             "pods/add",
+            "pods/update",
             "pods/delete",
             "nodes/add",
         }
@@ -140,7 +142,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         self.ledger.node_changed(node)
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
-        """A stand-in takes its room, or a consumer uses some."""
+        """A stand-in takes its room, a consumer uses some, or a pod acts as a reservation."""
         unused = not self.ledger.in_use
         self.ledger.pod_added(row, info)
         if unused and self.ledger.in_use:
@@ -180,9 +182,11 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         return list(self.ledger.writes())
 
     def queue_hint(self, info: PodInfo, event: ObjectEvent) -> bool:
-        """A placed pod is news for reservations alone, which may take it."""
+        """Of placed pods, those that act as reservations matter to others, and those to take to a stand-in."""
         pod = event.after
-        return not isinstance(pod, Pod) or info.stand_in
+        if not isinstance(pod, Pod):
+            return True
+        return self._taking.concerns(info, pod) if info.stand_in else operates(pod)
 
     # One attempt
 
@@ -369,7 +373,7 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         known = spec.known
         if known is None or known.generation != self.ledger.generation or attempt.now >= known.ends:
             known = self._matching(attempt, spec, replace(spec.seeker, pod=attempt.pod.pod))
-            if not self.ledger.by_identity:
+            if not self.ledger.by_identity and not self.ledger.operating:
                 spec.known = known
         return known.by_row
 
@@ -378,6 +382,8 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
         ends = inf
         for reservation in self.ledger.reservations.values():
             if reservation.row is None or not reservation.usable(attempt.now):
+                continue
+            if reservation.operating and seeker.ignores:
                 continue
             end = reservation.value.end_seconds
             ends = ends if end is None else min(ends, end)
@@ -411,6 +417,8 @@ class ReservationPlugin(Plugin[ReservationClassSpec]):
     def _restored(self, reservation: ReservationUse) -> Restored:
         snapshot = self.handle.snapshot
         left = {name: amount - reservation.returned.get(name, 0) for name, amount in reservation.info.requests.items()}
+        if reservation.operating:
+            left.pop(PODS, None)  # the pod runs on: its place among the node's pods stays taken
         columns = {snapshot.resource_column(name): max(amount, 0) for name, amount in left.items()}
         vector = np.zeros(snapshot.width, dtype=np.int64)
         for column, amount in columns.items():

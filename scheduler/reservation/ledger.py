@@ -1,7 +1,8 @@
 """Ledger of reservations: phase, placement and consumers of each, and its status writes.
 
 The stand-in's charge on its row is lowered by what its consumers are charged for themselves, in whatever order
-they come, go and are removed in trials.
+they come, go and are removed in trials. Of a pod that acts as a reservation nothing is given back: it runs beside its
+consumer, and the kubelet counts both.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,8 +23,10 @@ from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import IDENTITY_LABELS, PodClasses, PodInfo
 from scheduler.devices.payload import drawn_from
 from scheduler.framework import Handle, Verb, Write
+from scheduler.reservation.capacity import asks_amounts_alone
 from scheduler.reservation.lifecycle import ReservationChange, collectable, followed, problem
 from scheduler.reservation.matching import owner_matches
+from scheduler.reservation.operating_pod import operates, serves, value_of_pod
 from scheduler.reservation.pre_allocation import PRE_ALLOCATED_PODS
 from scheduler.reservation.standin import stand_in, value_of
 from scheduler.reservation.value import Reservation, ReservationPhase
@@ -35,7 +38,7 @@ REWRITE_SECONDS = 10.0
 
 @dataclass(slots=True, eq=False)
 class ReservationUse:
-    """A reservation, its stand-in and its consumers."""
+    """A reservation, its stand-in (or the pod that acts as a reservation) and its consumers."""
 
     value: Reservation
     info: PodInfo
@@ -48,9 +51,13 @@ class ReservationUse:
     """Part of the stand-in's charge that is given back on its row."""
     written: tuple[float, Any] = (0.0, None)
     """When which status was last written."""
+    operating: bool = False
+    """`info` is a pod that acts as a reservation: no object has its status."""
 
     def usable(self, now: float) -> bool:
         """Return whether pods may use it at `now`; a one-time reservation serves one, if only assumed."""
+        if self.operating and not serves(self.info.pod):
+            return False
         return self.row is not None and self.value.usable(now) and not (self.value.allocate_once and self.consumers)
 
     @property
@@ -74,6 +81,8 @@ class ReservationLedger:
         """Grows with every change that may alter the pods that a reservation serves."""
         self.by_identity: set[str] = set()
         """Reservations with owners that select single pods of a workload, by UID."""
+        self.operating = 0
+        """Number of pods that act as reservations; whether one of them serves changes with its status alone."""
         self.in_use = False
         """There was a reservation once."""
         self.now = 0.0
@@ -115,6 +124,8 @@ class ReservationLedger:
             self._take_over(reservation, info)
             self._balance(reservation)
             return
+        if operates(info.pod) and info.pod.spec.node_name and asks_amounts_alone(info.requests, info.labels):
+            self._operate(info, row)
         uid = drawn_from(info.annotation(ANNOTATION_RESERVATION_ALLOCATED)) or self._taken.get(info.uid)
         if not uid:
             return
@@ -130,11 +141,14 @@ class ReservationLedger:
     def pod_removed(self, info: PodInfo) -> None:
         """A stand-in left its room, or a consumer gave back what it used."""
         reservation = self.reservations.get(info.uid)
-        if reservation is not None:
+        if reservation is not None and not reservation.operating:
             self._balance(reservation, charged=False)
             reservation.row = None
             self._let_go(reservation, info)
             return
+        if reservation is not None:
+            self.operating -= 1
+            self._forget(reservation)
         uid = self._draws.pop(info.uid, None)
         if uid is None:
             return
@@ -149,7 +163,7 @@ class ReservationLedger:
         """Return whether a pod that says so can have drawn from the reservation: same node, among its owners."""
         value, row = reservation.value, reservation.row
         held_on = self._handle.snapshot.names[row] if row is not None else value.node
-        if node != held_on:
+        if node != held_on or value.namespace not in ("", info.namespace):
             return False
         taken = self._taken.get(info.uid) == value.uid
         return taken or any(owner_matches(owner, info.pod) for owner in value.owners)
@@ -263,7 +277,7 @@ class ReservationLedger:
         """Follow every reservation, write what changed, delete what ended long ago."""
         yield from self._refusals
         self._refusals.clear()
-        for reservation in list(self.reservations.values()):
+        for reservation in [each for each in self.reservations.values() if not each.operating]:
             self._follow(reservation)
             yield from self._status_write(reservation)
             yield from self._collect(reservation)
@@ -295,6 +309,16 @@ class ReservationLedger:
     def _note_identity(self, value: Reservation) -> None:
         by_identity = any(owner.object is not None or _by_identity(owner.selector) for owner in value.owners)
         (self.by_identity.add if by_identity else self.by_identity.discard)(value.uid)
+
+    def _operate(self, info: PodInfo, row: Row) -> None:
+        """A bound pod acts as a reservation from here on, where its status lets it."""
+        value = value_of_pod(info.pod, self._handle.snapshot.names[row], info.requests)
+        reservation = self.reservations[info.uid] = ReservationUse(value, info, row=row, operating=True)
+        reservation.consumers = self._adopted(reservation)
+        self._note_identity(value)
+        self.operating += 1
+        self.generation += 1
+        self.in_use = True
 
     def _take_over(self, reservation: ReservationUse, info: PodInfo) -> None:
         """Take the pods that were chosen with the stand-in's place, as consumers."""
@@ -337,6 +361,7 @@ class ReservationLedger:
         if reservation.row is None:
             return
         snapshot = self._handle.snapshot
+        charged = charged and not reservation.operating
         used = total(requests for _, requests in reservation.consumers.values()) if charged else {}
         wanted = {
             name: min(amount, used.get(name, 0))

@@ -82,6 +82,8 @@ def refusal(seeker: Seeker, reservation: Reservation, node_labels: Mapping[str, 
     if seeker.ignores:
         # It may use the room of any reservation, as if there were none, and consumes none.
         return None
+    if reservation.namespace not in ("", seeker.pod.metadata.namespace):
+        return "it is a pod of another namespace"
     if not any(owner_matches(owner, seeker.pod) for owner in reservation.owners):
         return "the pod is not among its owners"
     affinity = seeker.affinity or ReservationAffinity()

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from api.kube.objects import Pod
 from api.kube.resources import Resources
 from api.protocol import ANNOTATION_RESERVATION_AFFINITY
 from scheduler.cluster_state.columns import Row, Rows
@@ -10,6 +11,7 @@ from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import Attempt, Bits, Reason, Restored, Scores
 from scheduler.reservation.capacity import asks_amounts_alone
 from scheduler.reservation.ledger import ReservationLedger
+from scheduler.reservation.matching import owner_matches
 from scheduler.reservation.pre_allocation import (
     MAX_SCORE,
     PRE_ALLOCATED_PODS,
@@ -71,6 +73,16 @@ class Taking:
         if how.required and not asks_amounts_alone(info.requests, info.labels):
             return Reason("devices and CPUs of their own are not taken from running pods", resolvable=False)
         return None
+
+    def concerns(self, info: PodInfo, pod: Pod) -> bool:
+        """Return whether a pod that was placed or changed may be one for the stand-in to take."""
+        taking = self._of(info)
+        if taking is None:
+            return False
+        value, how = taking
+        if how.cluster:
+            return pod.metadata.labels.get(self._label) == "true"
+        return any(owner_matches(owner, pod) for owner in value.owners)
 
     def candidates(self, attempt: Attempt) -> dict[Row, list[Restored]]:
         """Placed pods that the stand-in may take, by row, with their shares: a part of the rows, if there are many."""

@@ -92,6 +92,8 @@ class Reservation:
     expires_seconds: float | None = None
     allocate_once: bool = True
     policy: Policy = Policy.ALIGNED
+    namespace: str = ""
+    """Namespace whose pods alone may use it; "" for any."""
     pre_allocation: PreAllocation | None = None
     restricted_names: frozenset[str] = frozenset()
     """Resources that the Restricted policy looks at; empty means all that are reserved."""

@@ -212,7 +212,9 @@ def test_a_taken_pod_that_changes_stays_taken() -> None:
 
 def test_a_new_pod_wakes_a_reservation_that_must_take_one() -> None:
     made = cluster()
-    assert reserve(made, reservation("r", "4", labels=REQUIRED))["phase"] == "Pending"
+    assert reserve(made, reservation("r", "3", labels=REQUIRED))["phase"] == "Pending"
+    made.on_pod(Action.ADD, running("other", "1", labels={"app": "db"}), T0 + 10)
+    assert made.schedule_one(T0 + 20) is None
     made.on_pod(Action.ADD, running("late", "3"), T0 + 20)
     assert drain(made, T0 + 40) == {"uid-r": "n0"}
 
