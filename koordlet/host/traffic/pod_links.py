@@ -12,11 +12,22 @@ from koordlet.host.cgroups.processes import first_pid_in, pids_below
 from koordlet.host.traffic.veth_filters import naming_errors
 
 _PROC = Path("/proc")
+_CAP_SYS_PTRACE = 19
+"""Number in include/uapi/linux/capability.h."""
 
 
 def own_namespace() -> int:
     """Inode of the network namespace of this thread."""
     return (_PROC / "thread-self/ns/net").stat().st_ino
+
+
+def sees_namespaces() -> bool:
+    """Return whether this thread may see the namespaces of other users' processes: namespaces(7) asks for a right that
+    only CAP_SYS_PTRACE gives."""
+    for line in (_PROC / "thread-self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
+    return False
 
 
 def namespaces_below(directory: Path) -> dict[int, int]:
@@ -30,10 +41,10 @@ def namespaces_below(directory: Path) -> dict[int, int]:
 
 
 def shared_namespaces(directory: Path, namespaces: Iterable[int]) -> set[int]:
-    """Those of the namespaces in which a process outside of the cgroup is, too."""
+    """Those of the namespaces in which a process outside of the cgroup is, too; all, where these may not be seen."""
     asked = set(namespaces)
-    if not asked:
-        return set()
+    if not asked or not sees_namespaces():
+        return asked
     found = {int(name): inode for name in os.listdir(_PROC) if name.isdecimal() and (inode := _namespace(int(name)))}
     inside = pids_below(directory)  # read last: what began meanwhile is in it, and not in the list
     return {inode for pid, inode in found.items() if inode in asked and pid not in inside}

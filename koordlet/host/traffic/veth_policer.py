@@ -17,7 +17,13 @@ from pathlib import Path
 from api.plugin import Unsupported
 from koordlet.host.files import HostError
 from koordlet.host.traffic.ingress import MAX, OF_LINKS, policer_program, renew
-from koordlet.host.traffic.pod_links import host_ends, namespaces_below, own_namespace, shared_namespaces
+from koordlet.host.traffic.pod_links import (
+    host_ends,
+    namespaces_below,
+    own_namespace,
+    sees_namespaces,
+    shared_namespaces,
+)
 from koordlet.host.traffic.veth_filters import VethFilters
 from koordlet.host.traffic.veth_taps import has_tcx
 
@@ -27,6 +33,11 @@ _FRESH_SECONDS = 2.0
 
 def why_not(directory: Path) -> Unsupported | None:
     """Reason why what arrives for a cgroup of v1 cannot be policed; None if it can, or if it has no process yet."""
+    if not sees_namespaces():
+        return Unsupported(
+            "the network namespaces of other programs may not be seen, by which the pods of a cgroup of v1 are found",
+            "needs CAP_SYS_PTRACE; or boot with cgroup v2",
+        )
     namespaces = namespaces_below(directory)
     if set(namespaces) == {own_namespace()}:
         return Unsupported(

@@ -2,12 +2,27 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from koordlet.host.traffic import pod_links, veth_policer
 from koordlet.host.traffic.ingress import MAX, OF_LINKS, CgroupPolicer, policer_program
 from koordlet.host.traffic.pod_links import namespaces_below, own_namespace, shared_namespaces
 from koordlet.host.traffic.policers import policer_of
 from koordlet.host.traffic.veth_policer import VethPolicer, why_not
+
+
+@pytest.fixture(autouse=True)
+def _sees_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tests run as any user: what is looked at here is the user's own."""
+    see(monkeypatch, allowed=True)
+
+
+def see(monkeypatch: pytest.MonkeyPatch, *, allowed: bool) -> None:
+    for module in (pod_links, veth_policer):
+        monkeypatch.setattr(module, "sees_namespaces", lambda: allowed)
 
 
 def cgroup(directory: Path, *pids: int) -> Path:
@@ -43,6 +58,24 @@ def test_a_namespace_with_a_process_elsewhere_is_shared(tmp_path: Path) -> None:
     everybody = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     assert shared_namespaces(cgroup(tmp_path / "all", *everybody), [1]) == set()
     assert shared_namespaces(pod, []) == set()
+
+
+def test_where_namespaces_of_others_may_not_be_seen_none_counts_as_the_cgroups_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, allowed=False)
+    everybody = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    assert shared_namespaces(cgroup(tmp_path / "all", *everybody), [1]) == {1}
+    refused = why_not(cgroup(tmp_path / "pod"))
+    assert refused is not None
+    assert "CAP_SYS_PTRACE" in refused.remedy
+
+
+def test_the_right_to_see_namespaces_is_a_capability() -> None:
+    drop = "import ctypes, os; ctypes.CDLL(None).prctl(24, 19, 0, 0, 0); os.execv('/proc/self/exe', ['python', *ASK])"
+    ask = ["-c", "from koordlet.host.traffic.pod_links import sees_namespaces; print(sees_namespaces())"]
+    done = subprocess.run([sys.executable, "-c", f"ASK = {ask}; {drop}"], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_cgroup_without_a_process_may_get_some(tmp_path: Path) -> None:
