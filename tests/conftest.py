@@ -5,7 +5,8 @@ import copy
 import enum
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,8 @@ from tests.cgroups import CgroupTree
 pytest_plugins = ("tests.noisy",)
 
 MAX_ID_CHARS = 60
+LOCKED = Path(__file__)
+"""File whose lock tests of the kernel hold: one of this tree."""
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
@@ -35,18 +38,6 @@ def running_kernel() -> Kernel:
     with contextlib.suppress(Unsupported):
         _ = kernel.btf
     return kernel
-
-
-@pytest.fixture(autouse=True)
-def one_of_the_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests of the kernel run one at a time, also where several processes divide the tests among them."""
-    if "PYTEST_XDIST_WORKER" not in os.environ or request.node.get_closest_marker("kernel") is None:
-        yield
-        return
-    folder = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
-    with (folder / "kernel.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture
@@ -74,6 +65,19 @@ def is_readable(value: object) -> bool:
     if isinstance(value, str):
         return len(value) <= MAX_ID_CHARS and "\n" not in value
     return isinstance(value, (int, float, type(None), enum.Enum)) or isinstance(getattr(value, "__name__", None), str)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run tests of the kernel one at a time, also where several processes divide the tests among them.
+
+    Around fixtures of modules and the clock of the time-out: a test that waits for its turn has not begun.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ or item.get_closest_marker("kernel") is None:
+        return (yield)
+    with LOCKED.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return (yield)
 
 
 @pytest.hookimpl(hookwrapper=True)

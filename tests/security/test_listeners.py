@@ -1,4 +1,4 @@
-"""Every listener of every program: found in code, settings and options, and what it asks of whoever is not this host.
+"""Every listener of every program: found in code, settings and options, and what it asks of other hosts.
 
 A new listener, setting or option that is not in a table here fails; it says there what protects it.
 """

@@ -1,0 +1,54 @@
+"""Tests of the kernel take turns among processes, and a test's time-out begins with its turn."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).parents[1]
+PLUGIN = """
+from pathlib import Path
+from tests import conftest
+from tests.conftest import pytest_runtest_protocol
+
+conftest.LOCKED = Path("lock").absolute()
+
+def pytest_collection_finish(session):
+    Path("collected").touch()
+"""
+MODULE = """
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="module")
+def made():
+    Path("made").touch()
+
+@pytest.mark.kernel
+@pytest.mark.timeout(1)
+def test_it(made):
+    Path("run").touch()
+"""
+
+
+def test_a_test_that_waits_for_its_turn_has_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(PLUGIN)
+    (tmp_path / "test_inner.py").write_text(MODULE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = kernel\n")
+    environment = {**os.environ, "PYTEST_XDIST_WORKER": "gw0", "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_ADDOPTS", None)
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+        inner = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        wait_for(lambda: (tmp_path / "collected").exists() or inner.poll() is not None)
+        time.sleep(1.5)  # longer than the time-out of the test
+        assert inner.poll() is None, inner.communicate()[0]
+        assert not (tmp_path / "made").exists()
+    told, _ = inner.communicate(timeout=60)
+    assert inner.returncode == 0, told
+    assert (tmp_path / "run").exists()
