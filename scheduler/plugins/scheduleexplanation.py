@@ -116,11 +116,17 @@ class ScheduleExplanations(Plugin[Any]):
         if subject is None:
             return None
         follows = failure.reason is not None and failure.reason.plugin == "Coscheduling"
-        if follows and subject.cause in subject.members:
+        recent = now - subject.detailed_at < self.config.interval_seconds
+        if subject.cause in subject.members and (follows or recent):
             return None
-        if subject.cause != info.uid or now - subject.detailed_at >= self.config.interval_seconds:
-            subject.cause, subject.detailed_at = info.uid, now
-            subject.details = node_failures(failure, attempt.snapshot, self.config.max_nodes)
+        if info.uid not in subject.members:
+            if follows:
+                return None
+            # The one that met something is listed, whatever others have to make room for it.
+            del subject.members[next(iter(subject.members))]
+            subject.members[info.uid] = info
+        subject.cause, subject.detailed_at = info.uid, now
+        subject.details = node_failures(failure, attempt.snapshot, self.config.max_nodes)
         return None
 
     def on_object(self, event: ObjectEvent) -> None:

@@ -205,6 +205,19 @@ def test_a_pod_of_a_profile_with_gates_off_is_not_held() -> None:
     assert set(drain(made)) == {"open"}
 
 
+def test_explanations_are_written_where_the_file_enables_them() -> None:
+    points = KOORD_POINTS | {"postFilter": ALL | {"enabled": named("ScheduleExplanation", "DefaultPreemption")}}
+    _, made = understood(shipped(profiles=[profile(points=points)]))
+    made.on_node(Action.ADD, node("a"), 0.0)
+    made.on_pod(Action.ADD, pod("p", {"cpu": "8"}), 0.0)
+    made.schedule_one(0.0)
+    made.tick(30.0)
+    bodies = [write.body for write in made.writes if write.resource.plural == "scheduleexplanations"]
+    assert len(bodies) == 2
+    assert "NodeResourcesFit" in str(bodies[1])
+    assert "ScheduleExplanation" not in understood(shipped())[1].plugins
+
+
 def test_a_whole_job_is_preempted_for_where_the_file_takes_single_preemption_away() -> None:
     points = KOORD_POINTS | {"postFilter": ALL | {"enabled": named("Reservation", "Coscheduling", "ElasticQuota")}}
     stated, made = understood(

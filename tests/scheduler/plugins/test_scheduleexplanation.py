@@ -7,16 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.crds import ScheduleExplanation
-from cluster.resources import Key, Patch
+from api.crds import SCHEDULE_EXPLANATION, ScheduleExplanation
+from api.crds.definition import definition_document
+from cluster.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS, Key, Patch
+from cluster.twin import Twin
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb, Write
+from scheduler.plugins import scheduleexplanation as module
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.scheduleexplanation import EXPLANATIONS, MANAGED_BY, ScheduleExplanations
-from tests.schedobjects import drain, engine, node, pod
+from scheduler.profile import SchedulerSettings
+from tests.schedobjects import BASE, drain, engine, node, pod, running_loop
+from tests.waiting import wait_for
 
 KINDS = {
     "coscheduling": Coscheduling,
@@ -162,6 +167,28 @@ def test_a_gang_is_explained_by_the_member_that_found_no_node() -> None:
     assert tick(made, 20.0) == [("delete", "default/gang.g")]
 
 
+def test_of_a_large_gang_the_member_that_found_no_node_is_among_those_listed() -> None:
+    made = cluster([node(f"n{number}") for number in range(68)])
+    refused(made, *(member("g", number, 70) for number in range(100, 170)))
+    tick(made, 1.0)
+    document = told(made, "default/gang.g")
+    owners = [each["name"] for each in document["metadata"]["ownerReferences"]]
+    assert len(owners) == module.MAX_MEMBERS
+    assert "m-168" in owners
+    (domain,) = document["status"]["detailedExplanation"]
+    (detail,) = domain["scheduleExplanation"]["nodeFailedDetails"]
+    assert (detail["reason"], len(detail["failedNodes"])) == ("Insufficient cpu", 68)
+
+
+def test_members_of_a_loose_gang_that_have_nodes_are_listed() -> None:
+    made = cluster([node("a")])
+    refused(made, *(member("g", number, 3, more={GANG + "mode": "NonStrict"}) for number in range(3)))
+    tick(made, 1.0)
+    (domain,) = told(made, "default/gang.g")["status"]["detailedExplanation"]
+    (placed,) = domain["scheduleExplanation"]["feasibleSchedulingResult"]
+    assert placed["nodeName"] == "a"
+
+
 def test_a_gang_that_lacks_members_is_explained_though_none_is_tried() -> None:
     made = cluster([node("a")])
     refused(made, member("g", 0, 2))
@@ -242,3 +269,27 @@ def test_a_write_that_fails_stops_all_for_a_while() -> None:
 
 def test_it_is_off_unless_asked_for() -> None:
     assert "ScheduleExplanation" not in Engine().plugins
+
+
+def test_the_api_server_keeps_every_field_and_the_object_goes_with_its_pod() -> None:
+    settings = SchedulerSettings(plugins={"scheduleexplanation": {"enabled": True, "pending_seconds": 0}})
+    with Twin() as twin, twin.client() as client:
+        client.create(CUSTOM_RESOURCE_DEFINITIONS, definition_document(SCHEDULE_EXPLANATION))
+        twin.load(NODES, [node("a")])
+        twin.load(PODS, [pod("p", {"cpu": "8"})])
+        made = Engine(settings, kinds={**BASE, **KINDS})
+        with running_loop(twin, made):
+            wait_for(lambda: [each for each in twin.objects(EXPLANATIONS).values() if each.get("status")])
+            (document,) = twin.objects(EXPLANATIONS).values()
+            (domain,) = document["status"]["detailedExplanation"]
+            (detail,) = domain["scheduleExplanation"]["nodeFailedDetails"]
+            assert detail == {
+                "failedPlugin": "NodeResourcesFit",
+                "reason": "Insufficient cpu",
+                "preemptMightHelp": True,
+                "failedNodes": ["a"],
+            }
+            (owner,) = document["metadata"]["ownerReferences"]
+            assert owner["uid"] == twin.objects(PODS)[Key("default", "p")]["metadata"]["uid"]
+            client.delete(PODS, Key("default", "p"))
+            wait_for(lambda: not twin.objects(EXPLANATIONS))
