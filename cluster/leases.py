@@ -7,6 +7,7 @@ so the gap up to `duration_seconds` is the slack in which no candidate leads.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -128,7 +129,8 @@ def claimed(lease: Lease, settings: LeaseSettings, wall: datetime) -> Lease:
         lease,
         spec=LeaseSpec(
             holder_identity=settings.identity,
-            lease_duration_seconds=max(1, round(settings.duration_seconds)),
+            # Whole seconds on the wire; less than the own time would let another lead while this one may still write.
+            lease_duration_seconds=math.ceil(settings.duration_seconds),
             acquire_time=spec.acquire_time if same else stamp,
             renew_time=stamp,
             lease_transitions=transitions if same else transitions + 1,

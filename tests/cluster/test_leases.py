@@ -100,6 +100,11 @@ def test_claiming_counts_the_transition_and_renewing_does_not() -> None:
     assert renewed.metadata.resource_version == "1"
 
 
+def test_a_lease_lasts_no_less_than_its_holder_counts_on() -> None:
+    written = claimed(lease(None), LeaseSettings(KEY, "me", 2.4, 2.2, 0.5), WALL)
+    assert written.spec.lease_duration_seconds == 3
+
+
 @pytest.mark.parametrize(
     "times",
     [
