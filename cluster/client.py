@@ -227,8 +227,11 @@ class Client:
             # Asked last, for credentials may take their time.
             return data if self._may_write() else None
 
+        def observe(request: Request, status: int, seconds: float) -> None:
+            self._observe(request.method, status, seconds)
+
         most = connections if transport.quick else 0
-        return QuickWrites(transport.open_socket, encoded, most, settings.timeout_seconds)
+        return QuickWrites(transport.open_socket, encoded, most, settings.timeout_seconds, observe)
 
     def _attempt(self, request: Request) -> bytes:
         if request.method != "GET" and not self._may_write():

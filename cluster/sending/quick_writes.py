@@ -31,17 +31,18 @@ REOPEN_SECONDS = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class _Channel(Generic[T]):
+class _Channel(Generic[R, T]):
     """A connection, and the write that it carries."""
 
     socket: socket.socket
     token: T | None = None
+    request: R | None = None
     busy: bool = False
     deadline_seconds: float = 0.0
     received: bytearray = field(default_factory=bytearray)
 
-    def read(self) -> bool | None:
-        """Take in what has come: whether the write was answered with success, None while the answer is not whole.
+    def read(self) -> int | None:
+        """Take in what has come: the status of the answer, None while it is not whole.
 
         Raises OSError when the connection has ended, and ValueError for an answer that this does not read.
         """
@@ -57,9 +58,9 @@ class _Channel(Generic[T]):
             if length is not None and len(self.received) >= length:
                 if len(self.received) > length:
                     raise ValueError("more than one answer")
-                success = self.received[9:10] == b"2"
+                status = int(self.received[9:12])
                 self.received.clear()
-                return success
+                return status
             if len(self.received) > MAX_ANSWER_BYTES:
                 raise ValueError("answer is too long")
 
@@ -95,6 +96,7 @@ class QuickWrites(Generic[R, T]):
     `open_socket` returns a connected socket and is called in a thread of its own; `encoded` returns a request as it is
     sent, None for one that may not be sent now. A connection whose answer has not come within `timeout_seconds` is
     ended, also while nothing is collected: what it carries must not reach the server once another process leads.
+    `observe` is told of each request that went out: status (0 without an answer) and seconds.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class QuickWrites(Generic[R, T]):
         encoded: Callable[[R], bytes | None],
         connections: int,
         timeout_seconds: float,
+        observe: Callable[[R, int, float], None] = lambda _request, _status, _seconds: None,
     ) -> None:
         self.in_flight = 0
         """Writes that are not answered."""
@@ -110,11 +113,12 @@ class QuickWrites(Generic[R, T]):
         self._encoded = encoded
         self._most = connections
         self._timeout = timeout_seconds
+        self._observe = observe
         self._epoll = select.epoll()
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._woken, select.EPOLLIN)
-        self._channels: dict[int, _Channel[T]] = {}
-        self._idle: list[_Channel[T]] = []
+        self._channels: dict[int, _Channel[R, T]] = {}
+        self._idle: list[_Channel[R, T]] = []
         self._opened: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._opening = threading.Event()
         self._next_open = 0.0
@@ -141,7 +145,7 @@ class QuickWrites(Generic[R, T]):
             return False
         channel = self._idle.pop()
         channel.deadline_seconds = time.monotonic() + self._timeout
-        channel.token, channel.busy = token, True
+        channel.token, channel.request, channel.busy = token, request, True
         try:
             sent = channel.socket.send(data)
         except OSError:  # a buffer that is full included
@@ -167,16 +171,15 @@ class QuickWrites(Generic[R, T]):
                 continue
             channel = self._channels[descriptor]
             try:
-                success = channel.read()
-                if success is not None and not channel.busy:
+                status = channel.read()
+                if status is not None and not channel.busy:
                     raise ValueError("answer to nothing")
             except (OSError, ValueError):
-                success = False
-                self._finish(channel, success, done)
+                self._finish(channel, 0, done)
                 self._drop(channel)
                 continue
-            if success is not None:
-                self._finish(channel, success, done)
+            if status is not None:
+                self._finish(channel, status, done)
                 self._idle.append(channel)
         return done
 
@@ -194,14 +197,16 @@ class QuickWrites(Generic[R, T]):
         self._epoll.close()
         os.close(self._woken)
 
-    def _finish(self, channel: _Channel[T], success: bool, done: list[tuple[T, bool]]) -> None:
+    def _finish(self, channel: _Channel[R, T], status: int, done: list[tuple[T, bool]]) -> None:
         if channel.busy:
             assert channel.token is not None
-            done.append((channel.token, success))
-            channel.token, channel.busy = None, False
+            assert channel.request is not None
+            self._observe(channel.request, status, time.monotonic() - channel.deadline_seconds + self._timeout)
+            done.append((channel.token, 200 <= status < 300))
+            channel.token, channel.request, channel.busy = None, None, False
             self.in_flight -= 1
 
-    def _drop(self, channel: _Channel[T]) -> None:
+    def _drop(self, channel: _Channel[R, T]) -> None:
         del self._channels[channel.socket.fileno()]
         if channel in self._idle:
             self._idle.remove(channel)
@@ -227,7 +232,7 @@ class QuickWrites(Generic[R, T]):
                 opened.close()
                 continue
             opened.setblocking(False)
-            channel: _Channel[T] = _Channel(opened)
+            channel: _Channel[R, T] = _Channel(opened)
             self._channels[opened.fileno()] = channel
             self._epoll.register(opened.fileno(), select.EPOLLIN)
             self._idle.append(channel)

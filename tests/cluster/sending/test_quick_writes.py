@@ -63,6 +63,19 @@ def test_writes_are_made_and_told_apart(twin: Twin) -> None:
         writes.close()
 
 
+def test_every_write_is_observed(twin: Twin) -> None:
+    heard: list[tuple[str, int]] = []
+    twin.faults.add(Fault(FaultType.DROP, frozenset({"delete"}), times=1))
+    with Client(twin.endpoint(), UNLIMITED, observe=lambda method, status, _: heard.append((method, status))) as client:
+        writes = client.quick_writes(1)
+        for name in ("p0", "p1", "none"):
+            wait_for(writes.has_room)
+            assert writes.send(name, deletion(name))
+            collected(writes)
+        writes.close()
+    assert heard == [("DELETE", 0), ("DELETE", 200), ("DELETE", 404)]
+
+
 def test_nothing_is_sent_that_may_not_be(twin: Twin) -> None:
     with Client(twin.endpoint(), UNLIMITED, may_write=lambda: False) as client:
         writes = client.quick_writes(1)
