@@ -15,6 +15,7 @@ from scheduler.lifecycle.nomination import Nominator
 from scheduler.lifecycle.placer import Placer
 from scheduler.podqueue import PodQueue
 from scheduler.profile import Profiles
+from scheduler.reservation.operating_pod import operates
 
 UNSEEN_SECONDS = 60.0
 """Time for which a pod counts as pending that another scheduler asked about and no watch has shown."""
@@ -181,7 +182,7 @@ class Intake:
         if placement is not None and placement.row == row:
             before = placement.info.pod
             self._snapshot.update_pod(info)
-            if not placement.assumed:
+            if not placement.assumed or operates(info.pod):
                 self._news.placed_changed(before, info.pod)
             return
         self._placer.drop(uid)

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scheduler.engine import Engine
 from scheduler.framework import Action
@@ -123,3 +125,58 @@ def test_no_status_is_written_for_it() -> None:
     submit(made, web("owner"))
     made.tick(T0 + 1)
     assert not made.writes
+
+
+def test_one_that_was_placed_here_serves_once_it_runs() -> None:
+    made = cluster()
+    assert submit(made, keeper(nodeName="", phase="Pending", status={})) == {"keeper": "n0"}
+    assert submit(made, web("owner")) == {}
+    made.on_pod(Action.UPDATE, keeper(), T0 + 20)
+    assert drain(made, T0 + 40) == {"owner": "n0"}
+
+
+events = st.one_of(
+    st.tuples(st.just("keeper"), st.integers(0, 2), st.booleans()),
+    st.tuples(st.just("owner"), st.integers(3, 6)),
+    st.tuples(st.just("delete"), st.integers(0, 6)),
+    st.tuples(st.just("relabel"), st.integers(0, 2)),
+    st.tuples(st.just("node")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(history=st.lists(events, max_size=30))
+def test_every_pod_is_charged_whatever_comes_and_goes(history: list[tuple[Any, ...]]) -> None:
+    made = cluster()
+    now = T0
+    alive: dict[int, Any] = {}
+    for event in history:
+        now += 20.0
+        match event:
+            case ("keeper", number, ready):
+                alive[number] = keeper(f"p{number}", "1", status=READY if ready else {})
+                made.on_pod(Action.UPDATE, alive[number], now)
+            case ("owner", number) if number not in alive:
+                alive[number] = web(f"p{number}", "1")
+                made.on_pod(Action.ADD, alive[number], now)
+            case ("delete", number) if number in alive:
+                made.on_pod(Action.DELETE, alive.pop(number), now)
+            case ("relabel", number) if number in alive:
+                alive[number] = keeper(f"p{number}", "1", labels={"tier": str(now)})
+                made.on_pod(Action.UPDATE, alive[number], now)
+            case ("node",):
+                made.on_node(Action.UPDATE, node("n0", labels={"rack": str(now)}), now)
+        with made.snapshot.trial() as trial:
+            for uid in list(made.snapshot.pods):
+                trial.remove(uid)
+            assert not made.snapshot.requested.any()
+        drain(made, now)
+        assert made.snapshot.requested[0, 0] == 1000 * len(made.snapshot.pods)
+        uses = plugin(made).ledger.reservations.values()
+        assert all(len(use.consumers) <= 1 for use in uses)
+
+
+def plugin(made: Engine) -> ReservationPlugin:
+    found = made.plugins["Reservation"]
+    assert isinstance(found, ReservationPlugin)
+    return found
