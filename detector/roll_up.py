@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from api.cgroup_path import ancestors, is_within
+from api.cgroup_path import ancestors, lineage
 from detector.arrays import Floats
 
 SMALL_SHARE = 0.05
@@ -27,18 +27,26 @@ class Tree:
     """The cgroups above some paths, each once; the root counts as none."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        chains = [list(ancestors(path)) if path.startswith("/") else [] for path in paths]
+        chains = [ancestors(path) if path.startswith("/") else [] for path in paths]
         self.paths = sorted({above for chain in chains for above in chain})
-        place = {path: number for number, path in enumerate(self.paths)}
+        self._place = {path: number for number, path in enumerate(self.paths)}
         self.depth: NDArray[np.int64] = np.array([path.count("/") for path in self.paths], dtype=np.int64)
-        self.above = np.zeros((len(paths), len(self.paths)), dtype=np.bool_)
-        """Whether a path (row) lies below a cgroup (column)."""
+        self.above = np.full((len(paths), max(map(len, chains), default=0)), len(self.paths), dtype=np.intp)
+        """For each path (row) the places of the cgroups above it, and then that of none, which is their number."""
         for number, chain in enumerate(chains):
-            self.above[number, [place[each] for each in chain]] = True
+            self.above[number, : len(chain)] = [self._place[each] for each in chain]
 
     def holds(self, path: str) -> NDArray[np.bool_]:
         """Return which of the cgroups are a path or above it."""
-        return np.array([is_within(path, each) for each in self.paths], dtype=np.bool_)
+        held = np.zeros(len(self.paths), dtype=np.bool_)
+        held[[self._place[each] for each in lineage(path) if each in self._place]] = True
+        return held
+
+    def sums(self, above: NDArray[np.intp], values: Floats) -> Floats:
+        """Sum for each cgroup the values of the paths below it, whose rows of `above` these are."""
+        spread = np.repeat(values, above.shape[1])
+        found = np.bincount(above.ravel(), spread, minlength=len(self.paths) + 1)
+        return np.asarray(found[:-1], dtype=np.float64)
 
 
 def roll_up(
@@ -55,11 +63,11 @@ def roll_up(
         return named, left
     above, barred = tree.above[members], tree.holds(victim)
     for _ in range(MOST_ROUNDS):
-        sums, counts = left @ above, above[left > 0].sum(axis=0)
+        sums, counts = tree.sums(above, left), tree.sums(above, (left > 0).astype(np.float64))
         fits = (sums >= max(LEAST_SHARE, MOST_OF_THEM * float(left.sum()))) & (counts >= LEAST_MEMBERS) & ~barred
         if not fits.any():
             break
         lowest = int(np.argmax(np.where(fits, tree.depth + sums / (1.0 + sums), -1.0)))
         named.append((tree.paths[lowest], float(sums[lowest])))
-        left[above[:, lowest]] = 0.0
+        left[(above == lowest).any(axis=1)] = 0.0
     return named, left

@@ -27,6 +27,12 @@ def test_many_jobs_are_their_parent() -> None:
     assert told("/web", many("/batch/jobs", 400, 0.9)) == ({"/batch/jobs": pytest.approx(0.9)}, pytest.approx(0.0))
 
 
+def test_a_node_full_of_pods_costs_a_number_for_each_level_not_for_each_pod() -> None:
+    tree = Tree([f"/pods/class/{number}/main" for number in range(1000)])
+    assert len(tree.paths) == 1002
+    assert tree.above.shape == (1000, 3)
+
+
 def test_a_few_keep_their_names() -> None:
     assert told("/web", many("/batch/jobs", 5, 0.2)) == ({}, pytest.approx(0.2))
 
