@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from cluster import NODES, PODS, ClientSettings, Informer, Key, Unavailable, connect
-from cluster.twin import Twin
+from cluster.transport import Request
+from cluster.twin import Fault, FaultType, Twin
 from tests.cluster.conftest import PROMPTLY_SECONDS, pod
 from tests.waiting import wait_for
 
@@ -119,3 +120,41 @@ def test_an_unknown_authority_is_refused(front: TlsFront, tmp_path: Path) -> Non
     with connect(settings, kubeconfig=file) as client, pytest.raises(Unavailable, match="certificate") as refused:
         client.list(NODES)
     assert not refused.value.ambiguous
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["authority", "name"])
+def test_a_write_to_a_server_that_is_not_known_is_refused(
+    twin: Twin, front: TlsFront, certificate: tuple[Path, Path], tmp_path: Path, host: str
+) -> None:
+    """The certificate is of another authority, or of another name."""
+    authority = certificate[0].read_bytes() if host == "localhost" else None
+    file = kubeconfig(tmp_path, front.port, authority)
+    file.write_text(file.read_text().replace("127.0.0.1", host))
+    settings = ClientSettings(attempts=1)
+    with connect(settings, kubeconfig=file) as client, pytest.raises(Unavailable, match="certificate") as refused:
+        client.create(PODS, pod("a", "d"))
+    assert not refused.value.ambiguous
+    assert not twin.requests
+
+
+@pytest.mark.parametrize(("patience_seconds", "delay_seconds", "success"), [(30.0, 0.0, True), (0.2, 2.0, False)])
+def test_quick_writes_are_answered_and_given_up_over_tls(
+    twin: Twin,
+    front: TlsFront,
+    certificate: tuple[Path, Path],
+    tmp_path: Path,
+    patience_seconds: float,
+    delay_seconds: float,
+    success: bool,
+) -> None:
+    with twin.client() as client:
+        client.create(PODS, pod("a", "d"))
+    twin.faults.add(Fault(FaultType.DELAY, frozenset({"delete"}), seconds=delay_seconds))
+    file = kubeconfig(tmp_path, front.port, certificate[0].read_bytes())
+    with connect(ClientSettings(timeout_seconds=patience_seconds), kubeconfig=file) as client:
+        writes = client.quick_writes(1)
+        wait_for(writes.has_room)
+        assert writes.send("a", Request("DELETE", PODS.object_path(Key("d", "a"))))
+        assert wait_for(lambda: writes.collect(0.01)) == [("a", success)]
+        assert writes.connections == success
+        writes.close()
