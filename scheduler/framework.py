@@ -232,7 +232,7 @@ def _less_restored(attempt: Attempt, rows: Rows, taken: NDArray[np.int64]) -> ND
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """PostFilter's answer: the node that will fit once the victims are gone ("" = stop asking, none)."""
+    """PostFilter's answer: the node that will fit once the victims are gone; "" where there is only a message."""
 
     node: str
     victims: tuple[PodInfo, ...] = ()
@@ -241,6 +241,8 @@ class Nomination:
     message: str = ""
     others: tuple[tuple[PodInfo, str], ...] = ()
     """Pods of the same gang with the nodes that the victims make room for them on."""
+    last: bool = False
+    """No further plugin is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,7 +440,7 @@ class Plugin(Generic[S]):
         return ()
 
     def post_filter(self, attempt: Attempt, spec: S, failure: Failure) -> Nomination | None:
-        """Called in order when no row passes; the first nomination ends it."""
+        """Called in order when no row passes; the first nomination with a node or victims ends it."""
         return None
 
     def pre_score(self, attempt: Attempt, spec: S, feasible: NDArray[np.bool_]) -> None:

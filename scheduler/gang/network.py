@@ -87,6 +87,13 @@ class Domain:
         """The parts of the domain."""
         return self.children.values()
 
+    def rows(self) -> Iterator[Row]:
+        """The rows of its nodes."""
+        if self.layer == NODE_LAYER:
+            yield self.row
+        for child in self.below():
+            yield from child.rows()
+
 
 Slots: TypeAlias = list[tuple[Domain, int]]
 """Nodes in order, with the number of members that each gets."""
@@ -130,6 +137,11 @@ class NetworkTree:
         found = [layer for layer in reversed(self.layers) if layer in gathering.must]
         return found[0] if found else gathering.must[0] if gathering.must else CLUSTER_LAYER
 
+    def part(self, row: Row, layer: str) -> Domain | None:
+        """Return the domain of a layer that a node is in; None for a node that is in none."""
+        leaf = self.leaves.get(row)
+        return next((domain for domain in leaf.lineage() if domain.layer == layer), None) if leaf is not None else None
+
     def weigh(self, offers: Mapping[Row, int], existing: Mapping[Row, int], multiples: Mapping[str, int]) -> None:
         """Sum up from the nodes what domains have room for, in the multiples asked for, and the pods in them."""
         _weigh(self.root, offers, existing, multiples)
@@ -148,7 +160,7 @@ class NetworkTree:
 
         `held` are rows of other members: the domain that must hold all has to hold these too.
         """
-        layer = [domain for domain in self.at(must) if not held or held <= {leaf.row for leaf in _leaves(domain)}]
+        layer = [domain for domain in self.at(must) if not held or held <= set(domain.rows())]
         able: list[Domain] = []
         while layer:
             enough = [domain for domain in layer if domain.offer >= members]
@@ -212,10 +224,3 @@ def _weigh(
 
 def _multiple(count: int, of: int) -> int:
     return count // of * of
-
-
-def _leaves(domain: Domain) -> Iterator[Domain]:
-    if domain.layer == NODE_LAYER:
-        yield domain
-    for child in domain.below():
-        yield from _leaves(child)

@@ -106,7 +106,7 @@ class Refusals:
             nomination = prepared.plugin.post_filter(attempt, prepared.spec, failure)
             if nomination is None:
                 continue
-            if nomination.node or nomination.victims:
+            if nomination.node or nomination.victims or nomination.last:
                 return nomination
             message = nomination.message
         return Nomination("", message=message) if message else None

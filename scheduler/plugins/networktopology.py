@@ -5,8 +5,9 @@ others go where the plan says. A plan is made anew when a node turns out to take
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from api.protocol import (
 )
 from cluster.resources import Key, custom
 from scheduler.cluster_state.columns import Row, Rows
-from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import (
     MAX_SCORE,
     Attempt,
@@ -44,8 +45,12 @@ POD_GROUPS = custom(POD_GROUP)
 OBJECT = Key("", "default")
 """The object that says how the network is layered."""
 OUTSIDE, NOWHERE, UNKNOWN = 1, 2, 4
-MAX_TRIES = 32
-"""Plans that are tried for a gang in one attempt, each with fewer places than the one before."""
+SHARING = ("NodeNUMAResource", "DeviceShare")
+"""Plugins that give a pod CPUs or devices of its own: only that shows how many members a node takes."""
+MAX_TRIES = 12
+"""Plans that are tried for a gang in one attempt."""
+LOOKED_AT = 64
+"""Placements, and rows of them beside those of the best, whose room is tried at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
         """The tree is to be made anew."""
         self._problem = ""
         self._plan: Plan | None = None
+        self._planning = False
+        """A plan is tried: it says itself where members go."""
         self._selected: dict[str, Counter[Row]] = {}
         """Pods by their selector and row."""
 
@@ -149,25 +156,31 @@ class NetworkTopology(Plugin[NetworkSpec]):
         )
 
     def filter(self, attempt: Attempt, spec: NetworkSpec, rows: Rows) -> Bits | None:
-        """All rows but the planned one, for the attempt itself; trials of single pods and rows know no plan."""
-        possible = attempt.possible
-        if spec.gathering is None or possible is None or attempt.simulated or attempt.pod.outside:
+        """All rows but the planned one, for the attempt itself; what is only tried makes no plan."""
+        gathering, possible = spec.gathering, attempt.possible
+        if gathering is None or self._planning or attempt.pod.outside:
             return None
         tree = self._current_tree()
+        if attempt.simulated or possible is None:
+            return self._beside_kin(attempt, gathering, tree, rows) if tree is not None else None
         if tree is None:
-            return np.full(possible.shape[0], UNKNOWN, dtype=np.int64) if spec.gathering.strict else None
-        row = self._planned(attempt, spec, spec.gathering, possible, tree)
+            return np.full(possible.shape[0], UNKNOWN, dtype=np.int64) if gathering.strict else None
+        row = self._planned(attempt, spec, gathering, possible, tree)
         if row is None:
-            return np.full(possible.shape[0], NOWHERE, dtype=np.int64) if spec.gathering.strict else None
+            return np.full(possible.shape[0], NOWHERE, dtype=np.int64) if gathering.strict else None
         bits = np.full(possible.shape[0], OUTSIDE, dtype=np.int64)
         bits[row] = 0
         return bits
 
     def post_filter(self, attempt: Attempt, spec: NetworkSpec, failure: Failure) -> Nomination | None:
-        """Victims would be chosen wherever they are, so none is for a gang that one part must hold."""
+        """No victims where room alone is not enough: without a topology, or in multiples."""
         if spec.gathering is None or not spec.gathering.strict:
             return None
-        return Nomination("", message="preemption: not tried for a gang that one part of the network must hold.")
+        if self._current_tree() is not None and not spec.gathering.multiples:
+            return None
+        return Nomination(
+            "", message="preemption: not tried for a gang in multiples, or without a topology.", last=True
+        )
 
     def pre_score(self, attempt: Attempt, spec: NetworkSpec, feasible: NDArray[np.bool_]) -> None:
         """Keep the rows that are compared."""
@@ -208,6 +221,23 @@ class NetworkTopology(Plugin[NetworkSpec]):
         self._current_tree()
         return f"ClusterNetworkTopology default: {self._problem or 'there is no such object'}"
 
+    def _kin(self, info: PodInfo) -> set[str]:
+        """UIDs of the pod and the other members of its group."""
+        peer = self.handle.peers().get("Coscheduling")
+        return {info.uid, *(peer.kin(info) if peer is not None else ())}
+
+    def _beside_kin(self, attempt: Attempt, gathering: Gathering, tree: NetworkTree, rows: Rows) -> Bits | None:
+        """All rows outside of the part that holds the members that are placed; None without such a part."""
+        if not gathering.must:
+            return None
+        placed, layer = attempt.snapshot.pods, tree.must_layer(gathering)
+        held = {placed[uid].row for uid in self._kin(attempt.pod) - {attempt.pod.uid} if uid in placed}
+        parts = {tree.part(row, layer) for row in held}
+        if len(parts) != 1 or None in parts:
+            return None
+        numbers = np.arange(attempt.snapshot.rows_used)[rows].tolist()
+        return np.array([0 if tree.part(row, layer) in parts else OUTSIDE for row in numbers], dtype=np.int64)
+
     def _planned(
         self, attempt: Attempt, spec: NetworkSpec, gathering: Gathering, possible: NDArray[np.bool_], tree: NetworkTree
     ) -> Row | None:
@@ -227,28 +257,35 @@ class NetworkTopology(Plugin[NetworkSpec]):
     ) -> dict[str, Row]:
         """Rows for the pending members of the gang; empty when no part holds them."""
         snapshot = attempt.snapshot
-        peer = self.handle.peers().get("Coscheduling")
-        kin = {attempt.pod.uid, *(peer.kin(attempt.pod) if peer is not None else ())}
+        kin = self._kin(attempt.pod)
         held = Counter(snapshot.pods[uid].row for uid in kin if uid in snapshot.pods)
         members = self._members(attempt.pod, kin)
         existing = self._selected.get(spec.selector, Counter()) + held if spec.selector else held
         # Members that hold places already belong to multiples that are filled up elsewhere.
         multiples = {} if held else gathering.multiples
         offers = _room(attempt, members, possible)
+        must = tree.must_layer(gathering)
         exact: set[Row] = set()
-        for trial in range(MAX_TRIES):
-            tree.weigh(offers, existing, multiples)
-            must = tree.must_layer(gathering)
-            slots = next(tree.placements(must, multiples, len(members), frozenset(held)), None)
-            if slots is None:
+        at_most = len(members)
+        doubted = False
+        for _ in range(MAX_TRIES):
+            tree.weigh(_estimated(offers, exact, at_most), existing, multiples)
+            found = list(islice(tree.placements(must, multiples, len(members), frozenset(held)), LOOKED_AT))
+            if not found and at_most == len(members):
                 return {}
-            doubtful = _doubtful(slots, exact, len(members) << trial)
-            if doubtful:
-                for row in doubtful:
-                    offers[row] = self._fitting(attempt, members, row)
-                exact.update(doubtful)
+            if not found:
+                at_most, doubted = len(members), True
                 continue
-            chosen = [domain.row for domain, count in slots for _ in range(count)]
+            untried = _untried(found, exact, LOOKED_AT if doubted or at_most < len(members) else 0)
+            if untried:
+                taken = {row: self._taken(attempt, ((info, row) for info in members)) for row in untried}
+                short = any(count < offers[row] for row, count in taken.items())
+                offers |= taken
+                exact |= taken.keys()
+                if not doubted and (short or at_most < len(members)):
+                    at_most = max(1, *(offers[row] for row in exact))
+                continue
+            chosen = [domain.row for domain, count in found[0] for _ in range(count)]
             rows = {info.uid: row for info, row in zip(members, chosen, strict=True)}
             full = self._full(attempt, members, rows)
             if full is None:
@@ -267,26 +304,39 @@ class NetworkTopology(Plugin[NetworkSpec]):
         }
         return sorted(found.values(), key=_rank)
 
-    def _fitting(self, attempt: Attempt, members: Sequence[PodInfo], row: Row) -> int:
-        """Number of members that a row takes, one after another."""
-        with attempt.snapshot.trial() as trial:
-            for count, info in enumerate(members):
-                if not self.handle.fits(Attempt(info, attempt.snapshot, attempt.now, simulated=True), row):
-                    return count
-                trial.add(info, row)
-        return len(members)
-
     def _full(self, attempt: Attempt, members: Sequence[PodInfo], rows: Mapping[str, Row]) -> tuple[Row, int] | None:
         """The first row that does not take a member of the plan, and how many it took; None when all are taken."""
-        taken: Counter[Row] = Counter()
-        with attempt.snapshot.trial() as trial:
-            for info in members:
-                row = rows[info.uid]
-                if not self.handle.fits(Attempt(info, attempt.snapshot, attempt.now, simulated=True), row):
-                    return row, taken[row]
-                trial.add(info, row)
-                taken[row] += 1
-        return None
+        count = self._taken(attempt, ((info, rows[info.uid]) for info in members))
+        if count == len(members):
+            return None
+        row = rows[members[count].uid]
+        return row, sum(rows[info.uid] == row for info in members[:count])
+
+    def _taken(self, attempt: Attempt, places: Iterable[tuple[PodInfo, Row]]) -> int:
+        """Number of members that are taken one after another, with CPUs and devices of their own, until one is not."""
+        snapshot, peers = attempt.snapshot, self.handle.peers()
+        sharing = [peers[name] for name in SHARING if name in peers]
+        specs: dict[PodClass, list[tuple[Plugin[Any], Any]]] = {}
+        tried: list[PodInfo] = []
+        self._planning = True
+        try:
+            with snapshot.trial() as trial:
+                for info, row in places:
+                    own = Attempt(info, snapshot, attempt.now, simulated=True)
+                    if not self.handle.fits(own, row):
+                        return len(tried)
+                    if info.cls not in specs:
+                        found = [(plugin, plugin.prepare(info)) for plugin in sharing]
+                        specs[info.cls] = [(plugin, spec) for plugin, spec in found if spec is not None]
+                    tried.append(info)
+                    if any(plugin.reserve(own, spec, row) is not None for plugin, spec in specs[info.cls]):
+                        return len(tried) - 1
+                    trial.add(info, row)
+            return len(tried)
+        finally:
+            self._planning = False
+            for info in tried:
+                info.patch.clear()
 
 
 def _asked(item: Any) -> str:
@@ -312,10 +362,19 @@ def _room(attempt: Attempt, members: Sequence[PodInfo], possible: NDArray[np.boo
     return dict(zip(rows.tolist(), offers.tolist(), strict=True))
 
 
-def _doubtful(slots: Slots, exact: set[Row], enough: int) -> list[Row]:
-    """Rows of a placement whose room was not tried; with any that counts, also some of those that come next."""
-    if all(domain.row in exact for domain, count in slots if count):
+def _estimated(offers: Mapping[Row, int], exact: set[Row], at_most: int) -> dict[Row, int]:
+    """Room of rows: what was tried, and of others not more than the roomiest of those took."""
+    return {row: count if row in exact else min(count, at_most) for row, count in offers.items()}
+
+
+def _untried(found: Sequence[Slots], exact: set[Row], at_least: int) -> list[Row]:
+    """Rows of the best placement whose room was not tried, and of the next best ones; empty when there is no doubt."""
+    doubtful = [list(_used(slots) - exact) for slots in found]
+    if not doubtful[0]:
         return []
-    untried = [(count == 0, domain.row) for domain, count in slots if domain.offer and domain.row not in exact]
-    needed = sum(1 for spare, _ in untried if not spare)
-    return [row for _, row in sorted(untried, key=lambda each: each[0])[: max(needed, enough)]]
+    rows = list(dict.fromkeys(row for each in doubtful for row in each))
+    return rows[: max(len(doubtful[0]), at_least)]
+
+
+def _used(slots: Slots) -> set[Row]:
+    return {domain.row for domain, count in slots if count}

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import api.protocol
-from api.crds import Device, ElasticQuota, NodeMetric, PodGroup, Reservation
+from api.crds import ClusterNetworkTopology, Device, ElasticQuota, NodeMetric, PodGroup, Reservation
 from api.kube.claims import DeviceClass, ResourceClaim, ResourceSlice
 from api.kube.numa import NodeResourceTopology
 from api.kube.objects import Pod
@@ -35,6 +35,7 @@ from scheduler.loop import Loop
 from scheduler.matching.attachments import MIGRATED
 from scheduler.matching.volumes import SELECTED_NODE, ZONE_LABELS
 from scheduler.outcome import AttemptOutcome
+from scheduler.plugins.networktopology import TOPOLOGIES
 from scheduler.profile import SchedulerSettings
 from scheduler.quota.spec import QUOTA
 from scheduler.serving.http_api import HttpApi
@@ -76,6 +77,7 @@ SEEDS = (
     json.dumps([{"minors": [0, 1], "gpuLinkType": "NVLink", "allocationScore": "1"}]),
     json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}),
     json.dumps({"cpu": 1.5}),
+    json.dumps({"gatherStrategy": [{"layer": "NodeTopologyLayer", "strategy": "MustGather", "podCountMultiple": 1}]}),
 )  # fmt: skip
 
 texts = damaged(SEEDS).map(lambda text: text.encode(errors="replace").decode())
@@ -140,11 +142,17 @@ def test_an_example_that_fails_late_is_shown(monkeypatch: pytest.MonkeyPatch) ->
         run()
 
 
+NETWORK = msgspec.convert(
+    {"spec": {"networkTopologySpec": [{"topologyLayer": "NodeTopologyLayer"}]}}, ClusterNetworkTopology
+)
+
+
 def whole_engine() -> Engine:
-    """Every plugin, two nodes."""
+    """Every plugin, two nodes in a network of one layer."""
     made = Engine(SchedulerSettings(extender_scheduler_names=("default-scheduler",)))
     for index in range(2):
         made.on_node(Action.ADD, node(f"n{index}"), 0.0)
+    made.on_object(ObjectEvent(TOPOLOGIES, Action.ADD, Key("", "default"), None, NETWORK), 0.0)
     return made
 
 

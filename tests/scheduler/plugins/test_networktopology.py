@@ -7,15 +7,19 @@ import msgspec
 import pytest
 
 from api.crds import ClusterNetworkTopology, PodGroup
+from api.kube.device import Device
 from api.kube.objects import Pod
+from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent
+from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultpreemption import DefaultPreemption
+from scheduler.plugins.deviceshare import DEVICES, DeviceShare
 from scheduler.plugins.networktopology import POD_GROUPS, TOPOLOGIES, NetworkTopology
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.simulated_placement import simulate
 from tests.schedobjects import drain, engine, node, pod
 
 KINDS: dict[str, Any] = {
@@ -26,6 +30,7 @@ KINDS: dict[str, Any] = {
     "defaultpreemption": DefaultPreemption,
 }
 GANG = "gang.scheduling.koordinator.sh/"
+SHARE = {"requests": {"koordinator.sh/gpu-core": "60", "koordinator.sh/gpu-memory-ratio": "60"}}
 SELECTOR = "scheduling.koordinator.sh/network-topology-selector"
 MUST = [{"layer": "Block", "strategy": "MustGather"}]
 PREFER = [{"layer": "Block", "strategy": "PreferGather"}]
@@ -75,14 +80,41 @@ def reason(made: Engine) -> str:
     return next(text for text in (outcome.message for outcome in made.outcomes) if text)
 
 
-def test_a_gang_waits_for_one_block_that_holds_it_and_preempts_nothing() -> None:
-    low = pod("low", {"cpu": "4"}, nodeName="a1-0", priority=1)
-    made = cluster({"a1": 3, "a2": 2}, (low,))
+def test_a_gang_waits_for_one_block_that_holds_it() -> None:
+    other = pod("other", {"cpu": "4"}, nodeName="a1-0", priority=9)
+    made = cluster({"a1": 3, "a2": 2}, (other,))
     assert submit(made, *(member(f"m{n}", 3, priority=9) for n in range(3))) == {}
     assert "4 node(s) in no part of the network that holds the whole gang" in reason(made)
-    assert not made.chains
-    made.on_pod(Action.DELETE, low, 60.0)
+    made.on_pod(Action.DELETE, other, 60.0)
     assert blocks_of(drain(made, 60.0)) == {"a1"}
+
+
+def victims(made: Engine) -> list[str]:
+    return [write.key.name for chain in made.chains for write in chain.writes if write.verb is Verb.DELETE]
+
+
+def test_a_later_member_preempts_where_the_others_are() -> None:
+    placed = [member(f"m{n}", 2, nodeName=f"a1-{n}", priority=9) for n in range(2)]
+    low = [pod(f"low-{name}", {"cpu": "4"}, nodeName=name, priority=rank) for name, rank in (("a1-2", 5), ("a2-0", 1))]
+    made = cluster({"a1": 3, "a2": 1}, (*placed, *low))
+    assert submit(made, member("m2", 2, priority=9)) == {}
+    assert victims(made) == ["low-a1-2"]
+    made.on_pod(Action.DELETE, low[0], 60.0)
+    assert drain(made, 60.0) == {"m2": "a1-2"}
+
+
+@pytest.mark.parametrize(
+    ("known", "rules"),
+    [
+        pytest.param(False, MUST, id="no-topology"),
+        pytest.param(True, [{"layer": "Block", "podCountMultiple": 2}], id="multiples"),
+    ],
+)
+def test_no_victims_where_room_alone_is_not_enough(known: bool, rules: Any) -> None:
+    low = [pod(f"low-{n}", {"cpu": "4"}, nodeName=f"a1-{n}", priority=1) for n in range(2)]
+    made = cluster({"a1": 2}, tuple(low), known=known)
+    assert submit(made, *(member(f"m{n}", 2, rules, priority=9) for n in range(2))) == {}
+    assert not victims(made)
 
 
 def test_the_block_with_the_least_room_is_taken() -> None:
@@ -119,6 +151,23 @@ def test_room_that_only_a_trial_shows_is_tried() -> None:
     bound = submit(made, *(member(f"m{n}", 6, cpu="500m", container=container) for n in range(6)))
     assert blocks_of(bound) == {"a2"}
     assert len(set(bound.values())) == 6
+
+
+def test_many_parts_without_room_do_not_hide_the_one_with_it() -> None:
+    """By CPUs each of 83 nodes holds the gang; by ports each holds one member, and one block has three nodes."""
+    made = cluster({f"a{n}": 2 for n in range(40)} | {"b1": 3})
+    container = {"ports": [{"containerPort": 80, "hostPort": 80}]}
+    bound = submit(made, *(member(f"m{n}", 3, cpu="100m", container=container) for n in range(3)))
+    assert sorted(bound.values()) == ["b1-0", "b1-1", "b1-2"]
+
+
+def test_nodes_that_take_more_than_those_tried_first_are_found() -> None:
+    """A node whose ports are partly taken says nothing of the node that holds the gang."""
+    taken = [pod(f"t{n}", nodeName=f"a{n}-0", container={"ports": [{"hostPort": 80}]}) for n in range(3)]
+    made = cluster({f"a{n}": 1 for n in range(3)} | {"z1": 1}, tuple(taken))
+    web = member("m0", 2, cpu="100m", container={"ports": [{"hostPort": 81}]})
+    worker = member("m1", 2, cpu="100m", container={"ports": [{"hostPort": 80}]})
+    assert set(submit(made, web, worker).values()) == {"z1-0"}
 
 
 def test_members_are_laid_out_by_their_index() -> None:
@@ -160,3 +209,35 @@ def test_pods_of_a_selector_are_placed_near_each_other() -> None:
     for number in range(2):
         bound |= submit(made, pod(f"p{number}", {"cpu": "4"}, annotations={SELECTOR: "s"}))
     assert len(blocks_of(bound)) == 1
+
+
+def test_cards_that_several_pods_cannot_share_are_no_room() -> None:
+    """By their sum two cards hold three pods of 60 percent; each card holds one."""
+    offered = {"koordinator.sh/gpu-core": "200", "koordinator.sh/gpu-memory-ratio": "200"}
+    nodes = [
+        node(name, labels={"spine": "a", "block": name[:2]}, allocatable=offered) for name in ("a1-0", "a2-0", "a2-1")
+    ]
+    made = engine(nodes, kinds={**KINDS, "deviceshare": DeviceShare})
+    topology(made)
+    each = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    cards = [{"type": "gpu", "minor": minor, "health": True, "resources": each} for minor in range(2)]
+    for known in nodes:
+        device = msgspec.convert({"metadata": {"name": known.name}, "spec": {"devices": cards}}, Device)
+        made.on_object(ObjectEvent(DEVICES, Action.ADD, Key("", known.name), None, device), 0.0)
+    bound = submit(made, *(member(f"m{n}", 3, cpu="1", container={"resources": SHARE}) for n in range(3)))
+    assert blocks_of(bound) == {"a2"}
+    assert sorted(bound) == ["m0", "m1", "m2"]
+
+
+def test_a_member_that_is_only_tried_stays_with_the_others() -> None:
+    placed = tuple(member(f"m{n}", 2, cpu="1", nodeName=f"a1-{n}", uid=f"m{n}") for n in range(2))
+    made = cluster({"a1": 2, "a2": 2}, placed)
+    before = made.snapshot.requested.copy()
+    request = PlacementRequest([SimulatedPod("m0", excluded_nodes=["a1-0"])])
+    (answer,) = simulate(made, request, 0.0).placements
+    assert answer.node == "a1-1"
+    request = PlacementRequest([SimulatedPod("m0", excluded_nodes=["a1-0", "a1-1"])])
+    (answer,) = simulate(made, request, 0.0).placements
+    assert not answer.node
+    assert "2 node(s) outside of the part of the network" in answer.message
+    assert (made.snapshot.requested == before).all()

@@ -10,7 +10,7 @@ from api.crds import ClusterNetworkTopology
 from api.kube.objects import Pod
 from cluster.resources import Key
 from scheduler.engine import Engine
-from scheduler.framework import Action, ObjectEvent
+from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.gang.network import Domain, Gathering, NetworkTree, distribute, layers_of, order
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultpreemption import DefaultPreemption
@@ -103,7 +103,8 @@ def cluster(blocks: dict[str, str], placed: list[Pod]) -> Engine:
 
 @pytest.mark.parametrize("case", cases(TABLES["gangs"]))
 def test_nodes_of_gangs(case: dict[str, Any]) -> None:
-    taken = [pod(f"on-{name}", {"cpu": "16"}, nodeName=name, priority=1) for name in case.get("taken", ())]
+    priority = 1000 if "important" in case else 1
+    taken = [pod(f"on-{name}", {"cpu": "16"}, nodeName=name, priority=priority) for name in case.get("taken", ())]
     made = cluster(BLOCKS, taken)
     prefix = "gang.scheduling.koordinator.sh/"
     keys = {"name": "g", "min-available": str(case["members"]), "network-topology-spec": rules(case["rules"])}
@@ -113,7 +114,13 @@ def test_nodes_of_gangs(case: dict[str, Any]) -> None:
         member = pod(name, {"cpu": str(case["cpu"])}, annotations=annotations, priority=1000)
         made.on_pod(Action.ADD, member, 0.0)
     assert drain(made) == dict(zip(names, case.get("nodes", ()), strict=False))
-    assert not made.chains
+    chains = [write for chain in made.chains for write in chain.writes if write.verb is Verb.DELETE]
+    assert len(chains) == case.get("victims", 0)
+    for write in chains:
+        made.on_pod(Action.DELETE, next(each for each in taken if each.metadata.name == write.key.name), 60.0)
+    if chains:
+        spines = {BLOCKS[name] in ("b1", "b2") for name in drain(made, 60.0).values()}
+        assert len(spines) == 1
 
 
 def test_nodes_near_pods_of_the_same_selector() -> None:
