@@ -375,7 +375,8 @@ class ControlLoop:
             stopped=self.stop_reason_of(),
         )
         self.intent_counts = intent_results(requested, [*events, *travelling])
-        self.evictions.note(events, observation.cgroups)
+        if not self.enforcer.is_dry_run:
+            self.evictions.note(events, observation.cgroups)
         self.response.note_refusals(refusals(events), observation.now_seconds)
         if self.reports is not None:
             self.reports.note(events, requested, wall_seconds)

@@ -164,6 +164,11 @@ class Enforcer:
         self._one_shot.evict_pods_by(evictions, pods_of)
 
     @property
+    def is_dry_run(self) -> bool:
+        """Whether events tell of what would be done, and nothing is."""
+        return self._settings.dry_run
+
+    @property
     def longest_pause_seconds(self) -> float:
         """Time between two ticks that no action outlives."""
         return self._settings.guardian_seconds

@@ -21,6 +21,7 @@ from koordlet.control.control_loop import ControlLoop
 from koordlet.control.fast_path import FastPath
 from koordlet.control.node_view import NodeViewBuilder
 from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.evictions.pod_rules import Answer, EvictionAnswer
 from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.outcomes import IntentResult
@@ -301,6 +302,18 @@ def test_strategies_are_told_what_became_of_evictions(tmp_path: Path) -> None:
     wait_for(lambda: made.step(make_tick()) or Evicting.seen[-1][2])
     assert Evicting.seen[:2] == [({}, frozenset(), frozenset()), ({}, frozenset({POD}), frozenset())]
     assert Evicting.seen[-1] == ({}, frozenset(), frozenset({POD})), "what never began has no credit"
+    made.close()
+
+
+@pytest.mark.parametrize("is_dry", [False, True], ids=["carried-out", "dry-run"])
+def test_evictions_count_for_their_owner_where_they_are_carried_out(tmp_path: Path, is_dry: bool) -> None:
+    _, made = control_loop(tmp_path, {}, evict=True, dry_run=is_dry, strategy=Evicting())
+    evictor = FakeEvictor(EvictionAnswer(Answer.ACCEPTED))
+    evictor.may_answer.release()
+    pod = PodFacts("shop/batch", uid=UID, workload="Deployment/shop/batch", qos=QoSClass.BE)
+    made.enforcer.evict_pods_by(evictor, lambda: PodTable([pod], generation=1))
+    wait_for(lambda: made.step(make_tick()) or any(key[2] == Outcome.EVICTED for key in made.enforcer.counts))
+    assert sum(made.evictions.counts.values()) == (0 if is_dry else 1)
     made.close()
 
 
