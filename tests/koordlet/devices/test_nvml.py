@@ -101,7 +101,7 @@ def test_without_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(Unsupported, match="not installed") as refused:
         Nvml(HostTree(tmp_path))
-    assert refused.value.remedy == "pip install koord[gpu]"
+    assert refused.value.remedy == "pip install 'koord[gpu]'"
 
 
 def test_close_twice(standin: Standin, tmp_path: Path) -> None:
