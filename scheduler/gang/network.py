@@ -8,7 +8,7 @@ that members are spread over as few parts as possible. In the domains of a layer
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -142,6 +142,12 @@ class NetworkTree:
         leaf = self.leaves.get(row)
         return next((domain for domain in leaf.lineage() if domain.layer == layer), None) if leaf is not None else None
 
+    def details(self) -> list[dict[str, Any]]:
+        """Return the domains above the nodes as the object's status states them, from the root down."""
+        found: list[dict[str, Any]] = []
+        _describe(self.root, found)
+        return found
+
     def weigh(self, offers: Mapping[Row, int], existing: Mapping[Row, int], multiples: Mapping[str, int]) -> None:
         """Sum up from the nodes what domains have room for, in the multiples asked for, and the pods in them."""
         _weigh(self.root, offers, existing, multiples)
@@ -224,3 +230,24 @@ def _weigh(
 
 def _multiple(count: int, of: int) -> int:
     return count // of * of
+
+
+def _describe(domain: Domain, found: list[dict[str, Any]]) -> int:
+    """Append what the status says of a domain and its parts; return the number of its nodes."""
+    if domain.layer == NODE_LAYER:
+        return 1
+    entry: dict[str, Any] = {"topologyInfo": _stated(domain)}
+    found.append(entry)
+    if domain.parent is not None:
+        entry["parentTopologyInfo"] = _stated(domain.parent)
+    children = sorted(domain.below(), key=lambda child: child.name)
+    if children:
+        entry["childTopologyLayer"] = children[0].layer
+        if children[0].layer != NODE_LAYER:
+            entry["childTopologyNames"] = [child.name for child in children]
+    entry["nodeNum"] = sum(_describe(child, found) for child in children)
+    return int(entry["nodeNum"])
+
+
+def _stated(domain: Domain) -> dict[str, str]:
+    return {"topologyLayer": domain.layer, "topologyName": domain.name}

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from api.crds import CLUSTER_NETWORK_TOPOLOGY, POD_GROUP, ClusterNetworkTopology
+from api.crds.placement import TopologyDetail
 from api.kube.annotations import AnnotationError
 from api.kube.objects import Node
 from api.protocol import (
@@ -21,11 +23,12 @@ from api.protocol import (
     ANNOTATION_NETWORK_TOPOLOGY_SELECTOR,
     ANNOTATION_NETWORK_TOPOLOGY_SPEC,
 )
-from cluster.resources import Key, custom
+from cluster.resources import Key, custom, merge_patch
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.framework import (
     MAX_SCORE,
+    Action,
     Attempt,
     Bits,
     Failure,
@@ -36,6 +39,8 @@ from scheduler.framework import (
     Reason,
     Scope,
     Scores,
+    Verb,
+    Write,
 )
 from scheduler.gang.network import Gathering, NetworkError, NetworkTree, Slots, layers_of, order
 from scheduler.gang.spec import gang_id
@@ -47,6 +52,9 @@ OBJECT = Key("", "default")
 OUTSIDE, NOWHERE, UNKNOWN = 1, 2, 4
 SHARING = ("NodeNUMAResource", "DeviceShare")
 """Plugins that give a pod CPUs or devices of its own: only that shows how many members a node takes."""
+REPORT_SECONDS = 10.0
+MAX_DETAILS = 2000
+"""Domains that a status may state: an object has an end."""
 MAX_TRIES = 12
 """Plans that are tried for a gang in one attempt."""
 LOOKED_AT = 64
@@ -90,6 +98,9 @@ class NetworkTopology(Plugin[NetworkSpec]):
         self._plan: Plan | None = None
         self._planning = False
         """A plan is tried: it says itself where members go."""
+        self._stated: list[dict[str, Any]] | None = None
+        """Status last written, or found as it should be."""
+        self._looked_at = -REPORT_SECONDS
         self._selected: dict[str, Counter[Row]] = {}
         """Pods by their selector and row."""
 
@@ -120,12 +131,34 @@ class NetworkTopology(Plugin[NetworkSpec]):
     def on_object(self, event: ObjectEvent) -> None:
         """The layers changed, or what a gang asks for."""
         if event.resource.plural == TOPOLOGIES.plural:
-            self._stale = True
-            self.handle.invalidate()
+            layers = [item.spec if item is not None else None for item in (event.before, event.after)]
+            if layers[0] != layers[1] or event.action is not Action.UPDATE:
+                self._stale = True
+                self.handle.invalidate()
         else:
             before, after = (_asked(item) for item in (event.before, event.after))
             if before != after:
                 self.handle.invalidate()
+
+    def leads(self) -> None:
+        """State the tree anew."""
+        self._stated, self._looked_at = None, -REPORT_SECONDS
+
+    def tick(self, now: float) -> Iterable[Write]:
+        """State the tree in the object's status."""
+        if now - self._looked_at < REPORT_SECONDS:
+            return ()
+        self._looked_at = now
+        tree = self._current_tree()
+        details = tree.details() if tree is not None else []
+        known: ClusterNetworkTopology | None = self.handle.objects(TOPOLOGIES).get(OBJECT)
+        if known is None or not details or len(details) > MAX_DETAILS or details == self._stated:
+            return ()
+        self._stated = details
+        if msgspec.convert(details, list[TopologyDetail]) == known.status.detail_status:
+            return ()
+        body = {"status": {"detailStatus": details}}
+        return (Write(Verb.PATCH_STATUS, TOPOLOGIES, OBJECT, merge_patch(body)),)
 
     # One attempt
 
@@ -263,6 +296,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
         existing = self._selected.get(spec.selector, Counter()) + held if spec.selector else held
         # Members that hold places already belong to multiples that are filled up elsewhere.
         multiples = {} if held else gathering.multiples
+        promises = {info.uid: self.handle.promise(info.uid) for info in members}
+        promised = {uid: promise[0] for uid, promise in promises.items() if promise is not None}
         offers = _room(attempt, members, possible)
         must = tree.must_layer(gathering)
         exact: set[Row] = set()
@@ -278,7 +313,7 @@ class NetworkTopology(Plugin[NetworkSpec]):
                 continue
             untried = _untried(found, exact, LOOKED_AT if doubted or at_most < len(members) else 0)
             if untried:
-                taken = {row: self._taken(attempt, ((info, row) for info in members)) for row in untried}
+                taken = {row: self._taken(attempt, _on(row, members, promised)) for row in untried}
                 short = any(count < offers[row] for row, count in taken.items())
                 offers |= taken
                 exact |= taken.keys()
@@ -286,7 +321,7 @@ class NetworkTopology(Plugin[NetworkSpec]):
                     at_most = max(1, *(offers[row] for row in exact))
                 continue
             chosen = [domain.row for domain, count in found[0] for _ in range(count)]
-            rows = {info.uid: row for info, row in zip(members, chosen, strict=True)}
+            rows = _laid_out(members, chosen, promised)
             full = self._full(attempt, members, rows)
             if full is None:
                 return rows
@@ -360,6 +395,24 @@ def _room(attempt: Attempt, members: Sequence[PodInfo], possible: NDArray[np.boo
     free = snapshot.allocatable[rows][:, named] - attempt.requested(rows)[:, named]
     offers = (free // least[named]).min(axis=1).clip(1, len(members))
     return dict(zip(rows.tolist(), offers.tolist(), strict=True))
+
+
+def _on(row: Row, members: Sequence[PodInfo], promised: Mapping[str, Row]) -> list[tuple[PodInfo, Row]]:
+    """The members for one row: first those that it is promised to, since it is kept for them."""
+    return [(info, row) for info in sorted(members, key=lambda info: promised.get(info.uid) != row)]
+
+
+def _laid_out(members: Sequence[PodInfo], chosen: Iterable[Row], promised: Mapping[str, Row]) -> dict[str, Row]:
+    """Rows by member: the promised one where it is among the chosen, the others in order."""
+    left = Counter(chosen)
+    rows: dict[str, Row] = {}
+    for info in members:
+        row = promised.get(info.uid, -1)
+        if left[row] > 0:
+            rows[info.uid] = row
+            left[row] -= 1
+    others = left.elements()
+    return {info.uid: rows[info.uid] if info.uid in rows else next(others) for info in members}
 
 
 def _estimated(offers: Mapping[Row, int], exact: set[Row], at_most: int) -> dict[Row, int]:

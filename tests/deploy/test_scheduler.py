@@ -45,6 +45,10 @@ WRITES = {
         {"patch"},
         {"scheduler/reservation/ledger.py": "Verb.PATCH_STATUS, RESERVATIONS"},
     ),
+    ("scheduling.koordinator.sh", "clusternetworktopologies/status"): (
+        {"patch"},
+        {"scheduler/plugins/networktopology.py": "Verb.PATCH_STATUS, TOPOLOGIES"},
+    ),
     ("scheduling.sigs.k8s.io", "podgroups"): (
         {"patch"},
         {"scheduler/plugins/coscheduling.py": "Verb.PATCH, POD_GROUPS"},

@@ -241,3 +241,12 @@ def test_a_member_that_is_only_tried_stays_with_the_others() -> None:
     assert not answer.node
     assert "2 node(s) outside of the part of the network" in answer.message
     assert (made.snapshot.requested == before).all()
+
+
+def test_a_member_takes_the_node_that_is_kept_for_it() -> None:
+    made = cluster({"a1": 2})
+    for number in range(2):
+        made.on_pod(Action.ADD, member(f"m{number}", 2), 0.0)
+    (kept,) = (info for info in made.pending() if info.key == "default/m1")
+    made.nominator.add(kept, 0, frozenset())
+    assert drain(made) == {"m0": "a1-1", "m1": "a1-0"}

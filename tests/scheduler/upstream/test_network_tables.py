@@ -133,3 +133,30 @@ def test_nodes_near_pods_of_the_same_selector() -> None:
     near = {name: scores[name] - fit[name] for name in case["order"]}
     assert sorted(near, key=lambda name: -near[name]) == case["order"]
     assert (near["node-2"], near["node-5"]) == (100, 0)
+
+
+def test_what_the_status_states() -> None:
+    made = cluster(BLOCKS, [])
+    made.tick(60.0)
+    (write,) = made.writes
+    assert (write.verb, write.key) == (Verb.PATCH_STATUS, Key("", "default"))
+    patch: Any = write.body
+    rows = [
+        [
+            *(entry["topologyInfo"][key] for key in ("topologyLayer", "topologyName")),
+            entry.get("parentTopologyInfo", {}).get("topologyName"),
+            entry["childTopologyLayer"],
+            entry.get("childTopologyNames", []),
+            entry["nodeNum"],
+        ]
+        for entry in patch.body["status"]["detailStatus"]
+    ]
+    assert rows == TABLES["status"]
+    made.writes.clear()
+    shown = msgspec.convert({**msgspec.to_builtins(LAYERS), **patch.body}, ClusterNetworkTopology)
+    made.on_object(ObjectEvent(TOPOLOGIES, Action.UPDATE, Key("", "default"), LAYERS, shown), 61.0)
+    for now in (80.0, 100.0):
+        made.tick(now)
+    made.plugins["NetworkTopology"].leads()
+    made.tick(120.0)
+    assert not made.writes
