@@ -73,7 +73,7 @@ def ordinary_work(stage: Stage) -> int:
 
 
 def blamed(verdict: Verdict, prefix: str) -> str:
-    """Whom a verdict blames most."""
+    """Return the culprit that a verdict blames most."""
     path = verdict.culprits[0].path if verdict.culprits else ""
     if not path.startswith("/"):
         return NONE
@@ -83,9 +83,9 @@ def blamed(verdict: Verdict, prefix: str) -> str:
 def summary(opened: list[Verdict], prefix: str, seconds: float, busy_cpus: float) -> str:
     """Counts by rule and blame, and the bounds."""
     counts = Counter((verdict.rule, blamed(verdict, prefix)) for verdict in opened)
-    lines = [f"{rule:<20} blames {whom:<22} {count:>5}" for (rule, whom), count in sorted(counts.items())]
+    lines = [f"{rule:<20} blames {culprit:<22} {count:>5}" for (rule, culprit), count in sorted(counts.items())]
     for name, kept in ((f"all but {FOREIGN}", (OWN, NONE)), ("all", (OWN, NONE, FOREIGN))):
-        count = sum(count for (_, whom), count in counts.items() if whom in kept)
+        count = sum(count for (_, culprit), count in counts.items() if culprit in kept)
         days = seconds / DAY_SECONDS
         lines.append(
             f"{name}: {count} verdicts in {seconds / 3600:.2f} node-hours: {count / days:.1f} a node-day, at most "

@@ -1,7 +1,7 @@
 """Roll-up of culprits: many small ones become the lowest cgroup above them that holds most of them.
 
-Hundreds of jobs that each take a thousandth of a CPU are one loss to whom it costs a third of one, and no list of their
-names would say so: `Attributor` gives those with a small share here, and lists the rest as they are.
+Hundreds of jobs that each take a thousandth of a CPU cost a victim a third of one together, and no list of their names
+would say so: `Attributor` gives those with a small share here, and lists the rest as they are.
 """
 
 from collections.abc import Sequence

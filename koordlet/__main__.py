@@ -28,7 +28,7 @@ def main() -> None:
       koordlet snapshot --seconds 5 --json      one measurement on stdout
       koordlet doctor                           what this host can measure
     """
-    # Whoever starts it: what it writes is not for others to change.
+    # Whichever umask it was started with, what it writes is not for others to change.
     os.umask(os.umask(0o077) | 0o022)
 
 

@@ -270,7 +270,7 @@ class DynamicResources(Plugin[Claims]):
         possible = attempt.possible
         bits = self._rows.of(spec.question, snapshot.rows_used, serves, unknown=UNKNOWN, wanted=possible)
         if looks.over and possible is not None and not (possible & (bits == 0)).any():
-            # No pod need leave its node while there are devices that nobody has looked at.
+            # No pod need leave its node while there are devices that were not searched yet.
             bits = np.where(possible, UNKNOWN, bits)
         if not spec.allocated:
             return bits
