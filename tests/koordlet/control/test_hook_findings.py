@@ -1,5 +1,6 @@
 """What the doctor says of runtime hooks: the rules, the NRI socket and the proxy, absent, mute and answering."""
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +24,12 @@ PROXIED = msgspec.structs.replace(ENFORCING, runtime_proxy=HookServiceSettings(e
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / DEFAULT_SOCKET.lstrip("/")).parent.mkdir(parents=True)
-    (tmp_path / "hooks.d").mkdir()
-    return tmp_path
+def root() -> Iterator[Path]:
+    # Not the test's own folder: a socket's path has 108 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="koord-") as folder:
+        (Path(folder) / DEFAULT_SOCKET.lstrip("/")).parent.mkdir(parents=True)
+        (Path(folder) / "hooks.d").mkdir()
+        yield Path(folder)
 
 
 @pytest.fixture
