@@ -25,6 +25,7 @@ from controllers.kinds import NODE, NODE_METRIC, POD
 from controllers.plans.workload_profiles import WorkloadProfiles
 from controllers.profiles.merge import traits
 from controllers.profiles.observations import Observations, Observed
+from controllers.runtime.loop import look_for_cycles_less
 from controllers.runtime.writes import Verb
 from tests.capacity import NOW, a_node, a_report, a_usage
 from tests.controllers.profiles.fleet import at, name_of, usual
@@ -107,6 +108,7 @@ def measured(what: str, into: list[float]) -> Iterator[None]:
 @click.option("--verdicts-only", is_flag=True, help="Agents state no waits.")
 def main(nodes: int, pods: int, workloads: int, rounds: int, verdicts_only: bool) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    look_for_cycles_less()  # as the manager does
     fleet = Fleet(nodes, pods, workloads, states_waits=not verdicts_only)
     controller = built(WorkloadProfiles, enabled=True)
     copy = copy_of(controller, {NODE: [a_node(f"n{node}", CORES) for node in range(nodes)]})

@@ -38,7 +38,7 @@ from controllers.runtime.clients import connect_clients
 from controllers.runtime.cluster_use_metrics import ClusterUseMetrics
 from controllers.runtime.controller import AnyController, Controller
 from controllers.runtime.health import Health
-from controllers.runtime.loop import HINTS, Loop, view_once
+from controllers.runtime.loop import HINTS, Loop, look_for_cycles_less, view_once
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.settings import ManagerSettings, build
 from controllers.runtime.view import AnyProjection
@@ -106,6 +106,7 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     koord-manager run --no-leader-elect --port 0
     koord-manager --server http://127.0.0.1:8001 --only node_metric run
     """
+    look_for_cycles_less()
     settings = chosen.cluster.settings(ManagerSettings)
     built = _controllers(settings, chosen)
     name = identity()
