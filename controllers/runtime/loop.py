@@ -368,8 +368,9 @@ def view_once(client: Client, controllers: Mapping[str, AnyController]) -> dict[
 
 
 def look_for_cycles_less() -> None:
-    """Have Python look for cycles after 50,000 new objects in place of 700: a report brings hundreds, and hardly any.
+    """Have Python look for cycles after 50,000 new objects in place of 700.
 
-    A fifth of the time for the reports of 10,000 nodes went into that.
+    A report brings hundreds of objects and hardly a cycle: a fifth of the time for the reports of 10,000 nodes went
+    into the search.
     """
     gc.set_threshold(50_000, 20, 100)
