@@ -4,7 +4,6 @@ KOORD_FUZZ_CALLS sets the calls for each service (80 by default), half as many c
 """
 
 import contextlib
-import logging
 import os
 import socket
 import ssl
@@ -214,16 +213,6 @@ SERVICES = {made.__name__: made for made in (agent_socket, agent_tcp, hook_serve
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with SERVICES[request.param](tmp_path_factory.mktemp("g")) as made:
         yield made
-
-
-@pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """No error and no traceback in the log or on stderr, whatever peers send."""
-    with caplog.at_level(logging.INFO):
-        yield
-    loud = [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
-    assert not loud, [record.getMessage() for record in loud]
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def varint(number: int) -> bytes:
