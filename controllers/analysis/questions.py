@@ -130,12 +130,7 @@ FROM use FULL OUTER JOIN harm ON use.payer = harm.payer
 ORDER BY asked DESC, used DESC, payer
 """
 
-# An action is an interval: from its write to the first restoration of the same file, or to the end of its lease. All
-# that one victim asked for within 900 s is one episode; what it earned is the loss rate of the 900 s before it less
-# that during it. The price is what the targets used less: their use in the row before the action against the row that
-# holds its begin. `hours` lets the engines join rows of profiles by equality, the hour or the one before, not a range.
-_EARNED = """
-WITH ends AS (
+ACTION_INTERVALS = """ends AS (
   SELECT node, target, file, time FROM actions WHERE outcome = 'restored' AND dry_run = 0),
 begun AS (
   SELECT begun.node, begun.victim, begun.target, begun.time AS begins,
@@ -143,7 +138,15 @@ begun AS (
   FROM actions AS begun LEFT JOIN ends
     ON begun.node = ends.node AND begun.target = ends.target AND begun.file = ends.file AND ends.time > begun.time
   WHERE begun.outcome = 'set' AND begun.dry_run = 0 AND begun.victim <> ''
-  GROUP BY begun.node, begun.victim, begun.target, begun.time),
+  GROUP BY begun.node, begun.victim, begun.target, begun.time)"""
+"""Tables `begun` and `ends`: each action that one victim asked for, with its begin and its end."""
+
+# An action is an interval: from its write to the first restoration of the same file, or to the end of its lease. All
+# that one victim asked for within 900 s is one episode; what it earned is the loss rate of the 900 s before it less
+# that during it. The price is what the targets used less: their use in the row before the action against the row that
+# holds its begin. `hours` lets the engines join rows of profiles by equality, the hour or the one before, not a range.
+_EARNED = """
+WITH {intervals},
 episodes AS (
   SELECT node, victim, min(begins) AS begins, max(ends) AS ends
   FROM begun GROUP BY node, victim, floor(begins / 900)),
@@ -173,7 +176,7 @@ SELECT victim_workload, count(*) AS episodes, round(sum((before - during) * (end
 FROM rates LEFT JOIN work
   ON rates.node = work.node AND rates.victim = work.victim AND floor(rates.begins / 900) = work.turn
 GROUP BY victim_workload ORDER BY given_back_seconds DESC, victim_workload
-"""
+""".replace("{intervals}", ACTION_INTERVALS)
 
 QUESTIONS: Mapping[str, Question] = {
     "utilisation": Question("CPU by class", _UTILISATION, "class", ("logical_percent",), "% of logical cores"),

@@ -16,6 +16,7 @@ import numpy as np
 
 from api.kube.interference import RESOURCES
 from controllers.analysis.engines import DuckDb
+from controllers.analysis.questions import ACTION_INTERVALS
 from controllers.profiles.merge import ALL, Evidence, Sums
 
 LOAD_BINS = 5
@@ -70,14 +71,7 @@ parts AS (
   JOIN running AS others ON victims.node = others.node AND victims.time = others.time AND others.path <> victims.path
   JOIN beside ON beside.node = victims.node AND beside.time = victims.time AND beside.path = victims.path
   WHERE suffering.how = 'correlated'),
-ends AS (SELECT node, target, file, time FROM actions WHERE outcome = 'restored' AND dry_run = 0),
-begun AS (
-  SELECT begun.node, begun.victim, begun.target, begun.time AS begins,
-         coalesce(min(ends.time), max(begun.time + begun.lease_seconds)) AS ends
-  FROM actions AS begun LEFT JOIN ends
-    ON begun.node = ends.node AND begun.target = ends.target AND begun.file = ends.file AND ends.time > begun.time
-  WHERE begun.outcome = 'set' AND begun.dry_run = 0 AND begun.victim <> ''
-  GROUP BY begun.node, begun.victim, begun.target, begun.time),
+{intervals},
 felt AS (SELECT node, time, victim, resource, sum(lost) AS lost FROM losses GROUP BY node, time, victim, resource),
 restrained AS (
   SELECT begun.node, begun.victim, begun.target, felt.resource, begins, victims.workload, victims.load,
@@ -106,7 +100,12 @@ SELECT victim, neighbour, resource, evidence, node, least(floor(load * 2.5), 4) 
        sum(seconds * load * pressure), sum(seconds * load * lost)
 FROM joined GROUP BY victim, neighbour, resource, evidence, node, least(floor(load * 2.5), 4)
 ORDER BY victim, neighbour, resource, evidence, node, load_bin
-""".replace("{least_fall}", str(_LEAST_FALL)).replace("{left}", str(_LEFT))
+"""
+_SQL = (
+    _SQL.replace("{intervals}", ACTION_INTERVALS)
+    .replace("{least_fall}", str(_LEAST_FALL))
+    .replace("{left}", str(_LEFT))
+)
 
 
 def collect(lake: Path) -> tuple[list[str], dict[str, Sums]]:
