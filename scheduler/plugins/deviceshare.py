@@ -98,7 +98,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of them is taken that leaves the least unused. 8 is a good number; 0 is off."""
     device_plugin_adaption: bool = False
     """Tell device plugins of vendors what a pod was given, by annotations of the pod, and lock the nodes of those that
-    serve one pod at a time. Needs the right to patch nodes, and pods that HAMi-core isolates."""
+    serve one pod at a time. Needs the right to patch nodes, and pods that HAMi-core isolates: value
+    `scheduler.devicePluginAdaption` of the chart."""
 
 
 @dataclass(frozen=True, slots=True)

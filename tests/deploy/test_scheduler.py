@@ -107,6 +107,21 @@ def test_with_explanations_it_may_write_those_too() -> None:
     assert all(f"Verb.{verb}, EXPLANATIONS" in code for verb in ("CREATE", "DELETE", "PATCH_STATUS"))
 
 
+def test_with_the_adaption_of_device_plugins_it_may_lock_nodes_and_label_pods() -> None:
+    values = {"scheduler": {"enabled": True, "devicePluginAdaption": True, "deviceSettings": "look_ahead = 8\n"}}
+    rights = granted()
+    more = {key: rights[key] | {"patch"} for key in (("", "nodes"), ("", "pods"))}
+    assert granted(values) == rights | more
+    file, (settings,) = "scheduler.toml", objects("ConfigMap", values)
+    made = convert(tomllib.loads(settings["data"][file]), SchedulerSettings, file)
+    assert made.plugins["deviceshare"] == {"device_plugin_adaption": True, "look_ahead": 8}
+    Engine(made, source=file)
+    assert "elasticquota" in made.plugins
+    code = (ROOT / "scheduler/plugins/deviceshare.py").read_text()
+    assert "Verb.PATCH, NODES" in code
+    assert "Verb.PATCH, PODS" in code
+
+
 @pytest.mark.parametrize("key", sorted(WRITES), ids="/".join)
 def test_each_write_is_made(key: tuple[str, str]) -> None:
     for file, use in WRITES[key][1].items():
