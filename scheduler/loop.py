@@ -9,7 +9,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
@@ -49,8 +49,8 @@ ATTEMPTS_PER_ROUND = 32
 """Attempts between two looks into the inbox."""
 ATTEMPTS_PER_SENDING = 4
 """Attempts between two looks at the answers to bindings."""
-DRAIN_SECONDS = 0.1
-"""Time for messages between two rounds of attempts; questions over HTTP must not stop placing."""
+DRAIN_SECONDS = 0.03
+"""Time for messages between two rounds of attempts; questions over HTTP and lists read again must not stop placing."""
 REPORT_SECONDS = 30.0
 """Interval of the log's lines about kinds whose first list is not in."""
 RETRY_ROUND_SECONDS = 0.5
@@ -90,6 +90,8 @@ class Loop:
         """Leadership at the last check."""
         self._clock = clock
         self._inbox: Inbox[Message] = Inbox()
+        self._under_way: Iterator[None] | None = None
+        """Rest of a message that is too long for a round: a list that was read again has a change for each object."""
         self._stopping = threading.Event()
         self._writer = Writer(writes or client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
         self._informers: dict[str, Informer[Any]] = {}
@@ -391,39 +393,50 @@ class Loop:
 
     def _drain(self, *, block_seconds: float) -> None:
         """Take in what waits, for a while; when nothing does, wait up to `block_seconds` for the first."""
+        if self._under_way is None:
+            message = self._next_message(block_seconds)
+            if message is None:
+                return
+            self._under_way = self._taken(message)
+        until = time.monotonic() + DRAIN_SECONDS
+        while self._under_way is not None:
+            for _ in self._under_way:
+                if time.monotonic() >= until:
+                    return
+            message = self._inbox.take()
+            self._under_way = self._taken(message) if message is not None else None
+
+    def _next_message(self, block_seconds: float) -> Message | None:
         if block_seconds and self._writer.uncollected:
             # Answers to bindings do not come through the inbox.
             self._inbox.wait_elsewhere(lambda: self._writer.collect(block_seconds), self._writer.wake)
-            message = self._inbox.take()
-        else:
-            message = self._inbox.take(block_seconds)
-        until = time.monotonic() + DRAIN_SECONDS
-        while message is not None:
-            self._receive(message)
-            if time.monotonic() >= until:
-                return
-            message = self._inbox.take()
+            return self._inbox.take()
+        return self._inbox.take(block_seconds)
 
     def _receive(self, message: Message) -> None:
+        for _ in self._taken(message):
+            pass
+
+    def _taken(self, message: Message) -> Iterator[None]:
+        """Take a message in, change by change."""
         try:
-            self._take(message)
+            if isinstance(message, tuple):
+                kind, deltas = message
+                for delta in deltas:
+                    if not self._is_outdated(kind, delta):
+                        self._apply(kind, delta)
+                    yield
+            elif isinstance(message, BindAnswer):
+                self._answered(message)
+            elif isinstance(message, WriteFailure):
+                self._failed(message)
+            else:
+                message()
         except Exception:
             # One message's fault must not end the others.
             log.exception("message could not be taken in")
             self.metrics.faulted("message")
-
-    def _take(self, message: Message) -> None:
-        if isinstance(message, BindAnswer):
-            self._answered(message)
-        elif isinstance(message, WriteFailure):
-            self._failed(message)
-        elif isinstance(message, tuple):
-            kind, deltas = message
-            for delta in deltas:
-                if not self._is_outdated(kind, delta):
-                    self._apply(kind, delta)
-        else:
-            message()
+        yield
 
     def _answered(self, answer: BindAnswer) -> None:
         now = self._clock()

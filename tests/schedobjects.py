@@ -18,6 +18,7 @@ from scheduler.loop import Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
+from tests.waiting import PATIENCE
 
 BASE: dict[str, type[AnyPlugin]] = {"prioritysort": PrioritySort, "defaultbinder": DefaultBinder}
 """Without these no engine runs."""
@@ -88,11 +89,18 @@ def engine(
 def running_loop(twin: Twin, made: Engine) -> Iterator[Loop]:
     """Run the engine's loop against the twin in a thread, stopped with the context."""
     loop = Loop(twin.client(), made)
+    with in_a_thread(loop):
+        yield loop
+
+
+@contextmanager
+def in_a_thread(loop: Loop) -> Iterator[None]:
+    """Run a loop in a thread, stopped with the context."""
     thread = threading.Thread(target=loop.run, daemon=True)
     thread.start()
     try:
-        assert loop.ready.wait(10)
-        yield loop
+        assert loop.ready.wait(10 * PATIENCE)
+        yield
     finally:
         loop.stop()
         thread.join(20)
