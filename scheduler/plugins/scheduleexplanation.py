@@ -2,10 +2,12 @@
 
 Off unless it is enabled. An attempt that finds no node leaves its reasons here; about once a second the explanations
 that are due are written. Their number and the rate of writes are bounded: what is left out keeps its condition and its
-event. An object belongs to its pods and goes with them; once they are bound it is deleted.
+event. Where all places are taken, a namespace with fewer explanations gets one of the namespace with most. An object
+belongs to its pods and goes with them; once they are bound it is deleted.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -49,7 +51,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of ScheduleExplanation."""
 
     max_objects: Annotated[int, msgspec.Meta(ge=1)] = 100
-    """Pods and gangs that are explained at once."""
+    """Pods and gangs that are explained at once, shared evenly by the namespaces that have any."""
     writes_per_second: Annotated[int, msgspec.Meta(ge=1)] = 5
     """Explanations that are written or deleted in a second."""
     pending_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
@@ -152,6 +154,8 @@ class ScheduleExplanations(Plugin[Any]):
         if write.resource is not EXPLANATIONS:
             return
         self._held_until = self._now + FAILED_WAIT_SECONDS
+        if write.key not in self._made:
+            self._ended.discard(write.key)
         subject = self._subjects.get(write.key)
         if subject is not None:
             subject.status = None
@@ -227,11 +231,27 @@ class ScheduleExplanations(Plugin[Any]):
         kind = "pod" if gang is None else "podgroup" if name.endswith(OF_WORKLOADS) else "gang"
         key = Key(info.namespace, _object_name(kind, name.removesuffix(OF_WORKLOADS)))
         subject = self._subjects.get(key)
-        if subject is None and len(self._subjects) < self.config.max_objects:
+        if subject is None and self._has_place(info.namespace):
             subject = self._subjects[key] = _Subject(key, question.removesuffix(OF_WORKLOADS)[:MAX_TEXT], now)
         if subject is not None and (info.uid in subject.members or len(subject.members) < MAX_MEMBERS):
             subject.members[info.uid] = info
         return subject
+
+    def _has_place(self, namespace: str) -> bool:
+        """Return whether one more of the namespace is explained; where all places are taken, one of another's goes."""
+        if len(self._subjects) < self.config.max_objects:
+            return True
+        held = Counter(key.namespace for key in self._subjects)
+        richest, most = held.most_common(1)[0]
+        if most <= held[namespace] + 1:
+            return False
+        youngest = max(
+            (each for each in self._subjects.values() if each.key.namespace == richest), key=lambda each: each.since
+        )
+        del self._subjects[youngest.key]
+        if youngest.status is not None or youngest.key in self._made:
+            self._ended.add(youngest.key)
+        return True
 
     def _status(self, subject: _Subject, waiting: Mapping[str, tuple[PodInfo, Row]]) -> dict[str, Any] | None:
         """The status without its time, every field stated; None where nothing is known yet."""

@@ -1,6 +1,7 @@
 """ScheduleExplanation: what is written of pods and gangs that stay pending, how often, and when it goes again."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -150,6 +151,45 @@ def test_pods_are_explained_after_a_while_and_no_more_of_them_than_is_set() -> N
     assert len(tick(made, 30.0)) == 2 * 3
     assert len(tick(made, 31.0)) == 2
     assert len(made.objects(EXPLANATIONS)) == 4
+
+
+def namespaces(made: Engine) -> Counter[str]:
+    return Counter(key.namespace for key in made.objects(EXPLANATIONS))
+
+
+def test_a_namespace_that_has_all_places_gives_some_to_others() -> None:
+    made = cluster([node("a")], max_objects=6, writes_per_second=20)
+    refused(made, *(pod(f"p{number}", {"cpu": "8"}, namespace="greedy") for number in range(9)))
+    tick(made, 1.0)
+    assert namespaces(made) == {"greedy": 6}
+    refused(
+        made, *(pod(f"q{number}", {"cpu": "8"}, namespace="late", uid=f"q{number}") for number in range(9)), now=2.0
+    )
+    assert Counter(verb for verb, _ in tick(made, 2.0)) == {"delete": 3, "create": 3, "patch-status": 3}
+    assert namespaces(made) == {"greedy": 3, "late": 3}
+    refused(made, pod("r", {"cpu": "8"}, namespace="last"), now=3.0)
+    tick(made, 3.0)
+    assert namespaces(made)["last"] == 1
+    assert sum(namespaces(made).values()) == 6
+    before = set(made.objects(EXPLANATIONS))
+    for now in (400.0, 800.0):  # tried again, and no place changes
+        refused(made, now=now)
+        tick(made, now)
+        assert set(made.objects(EXPLANATIONS)) == before
+
+
+def test_a_place_that_was_given_up_before_its_object_was_seen_leaves_none_behind() -> None:
+    made = cluster([node("a")], max_objects=2, writes_per_second=20)
+    refused(made, *(pod(f"p{number}", {"cpu": "8"}, namespace="greedy") for number in range(2)))
+    made.writes.clear()
+    made.tick(1.0)
+    unseen = [write for write in made.writes if write.verb is Verb.CREATE]
+    refused(made, pod("q", {"cpu": "8"}, namespace="late"), now=1.0)
+    for write in unseen:
+        assert isinstance(write.body, dict)
+        shown(made, write, {**write.body, "metadata": {**write.body["metadata"], "uid": f"uid of {write.key}"}})
+    tick(made, 2.0)
+    assert namespaces(made) == {"greedy": 1, "late": 1}
 
 
 def test_a_gang_is_explained_by_the_member_that_found_no_node() -> None:
