@@ -118,7 +118,10 @@ def server(kubeconfig: Path | None, url: str) -> Iterator[tuple[Client, list[str
             yield client, ["--kubeconfig", str(kubeconfig)]
         return
     command = [sys.executable, "-m", "cluster.twin"]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # In a session of its own: what is typed at the bench ends the programs first, and their server by its input.
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     url = process.stdout.readline().strip()

@@ -4,6 +4,7 @@ Prints its URL on the first line of standard output. For benchmarks, where serve
 one interpreter, and for trying programs by hand.
 """
 
+import os
 import signal
 import sys
 import threading
@@ -39,7 +40,9 @@ def main(port: int, bookmark_seconds: float, termination_seconds: float | None, 
 def _wait_for_end_of_input(ended: threading.Event) -> None:
     # A parent that dies closes the pipe, and no server is left behind.
     if not sys.stdin.isatty():
-        sys.stdin.buffer.read()
+        # Not by sys.stdin, whose lock this thread would hold at the end of the interpreter, which aborts then.
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
         ended.set()
 
 

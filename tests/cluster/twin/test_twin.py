@@ -1,5 +1,6 @@
 """The twin as a program, and what it does beside the contract."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,19 @@ def test_it_serves_from_a_process_of_its_own_and_ends_with_its_parent() -> None:
     process.stdin.close()
     assert process.wait(10) == 0
     process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_while_it_waits_for_the_end_of_input(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "cluster.twin"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("http://")
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert not process.stderr.read()
 
 
 def test_kubelets_end_pods_after_a_while_unless_finalizers_hold_them() -> None:
