@@ -8,6 +8,10 @@ its pods is replaced. Scheduler and manager share a simulated API server with it
 and deleted a minute later, every node reports once a minute, and once a minute a node leaves and comes back. Metrics
 and pages are read every ten seconds.
 
+Before that the scheduler gets bursts of pods, half of which fit nowhere, until no further thread of it begins: its
+writers (`bind_workers`, 16) and their connections are made when they are first needed, and then kept. So they are all
+there when the first row is taken, and what grows later is not one of them.
+
 Exits with 1 where a program ended, wrote an error, or did not stay flat: the median of the last quarter against that of
 the second, by more than 5 % and 4 MB of memory, or by more than 4 descriptors or threads.
 """
@@ -25,6 +29,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +57,10 @@ POD_LIFE_SECONDS = 60.0
 POD_END_SECONDS = 5.0
 """Time between the deletion of a pod and its end."""
 SAMPLE_SECONDS = 10.0
+BURST, MOST_BURSTS = 400, 5
+"""Pods of a burst before the first row, and bursts."""
+BURST_SECONDS = 60.0
+"""Time until they are placed, or told why not."""
 AGENT_PORT, MANAGER_PORT, PAGE_PORT, SCHEDULER_PORT, HEALTH_PORT = 19317, 19318, 19319, 19320, 19321
 MEMORY_RATIO, MEMORY_MB, COUNT = 0.05, 4.0, 4
 _ERROR = re.compile(r"Traceback|CRITICAL|\bERROR\b|^\S+ \S+ [EC] ", re.MULTILINE)
@@ -98,11 +107,15 @@ class Program:
             {
                 "seconds": round(seconds),
                 "mb": round(resident_bytes(pid) / 1e6, 1),
-                "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-                "threads": len(os.listdir(f"/proc/{pid}/task")),
+                "descriptors": self.count("fd"),
+                "threads": self.count("task"),
                 "cpu_seconds": round(cpu_seconds(pid), 2),
             }
         )
+
+    def count(self, what: str) -> int:
+        """Return the number of its threads (`task`) or descriptors (`fd`). Raises OSError where it ended."""
+        return len(os.listdir(f"/proc/{self.process.pid}/{what}"))
 
     def errors(self) -> list[str]:
         """Return the lines of its log that tell of an error."""
@@ -304,6 +317,39 @@ def churn_cluster(churn: Churn, client: Client, nodes: int) -> None:
     churn.every("node changes", 30, joins)
 
 
+def warm(client: Client, program: Program) -> None:
+    """Send bursts of pods until one has the program start no further thread."""
+    for burst in range(MOST_BURSTS):
+        before = program.count("task")
+        _burst(client, burst)
+        if program.count("task") == before:
+            return
+
+
+def _burst(client: Client, burst: int) -> None:
+    """Pods that come at once, every other one for no node, and end when each is placed or told why not."""
+    names = [f"warm-{burst}-{number}" for number in range(BURST)]
+
+    def made(place: int) -> None:
+        pod = a_pending_pod(place)
+        pod["metadata"]["name"] = names[place]
+        if place % 2:
+            pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4000"}}
+        client.create(PODS, pod)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(made, range(BURST)))
+    deadline = time.monotonic() + BURST_SECONDS
+    while time.monotonic() < deadline and any(_is_untold(item.value) for item in client.list(PODS).items):
+        time.sleep(0.5)
+    for name in names:
+        client.delete(PODS, Key("default", name), DeleteOptions(grace_period_seconds=0))
+
+
+def _is_untold(pod: dict[str, Any] | None) -> bool:
+    return pod is not None and not pod["spec"].get("nodeName") and not (pod.get("status") or {}).get("conditions")
+
+
 def all_but(top: str) -> list[str]:
     """Patterns of every cgroup outside of a directory: what else runs on this machine comes and goes."""
     differs = [f"{top[:place]}[!{top[place]}]*" for place in range(1, len(top))]
@@ -383,6 +429,7 @@ def main(minutes: float, nodes: int, json_file: Path | None) -> None:
             )
         ]
         time.sleep(20)
+        warm(client, programs[-1])
         churn_cluster(churn, client, nodes)
         churn.every("node pods", POD_SECONDS, lambda _: replace())
         churn.every("reads", SAMPLE_SECONDS, lambda _: read_pages(churn.faults))
