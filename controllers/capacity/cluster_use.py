@@ -40,6 +40,8 @@ _NAMES = {
     PriorityBand.FREE: "free",
 }
 LENT = frozenset({"mid", "batch", "free"})
+OTHER = "[other]"
+"""Owners without sums of their own; no namespace is called so."""
 """Classes that live on what prod leaves: only their owners are told apart."""
 
 
@@ -168,7 +170,7 @@ _PART_OF: Mapping[str, Any] = {
 
 
 def worst_owners(sums: Mapping[Cell, Amounts], most: int) -> dict[Cell, Amounts]:
-    """Return the sums of owners: of those that ask for or use most CPU, the others together as `other`."""
+    """Return the sums of owners: of those that ask for or use most CPU, the others together as `[other]`."""
     weights: dict[str, int] = {}
     owned = {cell: value for cell, value in sums.items() if cell.namespace}
     for cell, (cpu, _) in owned.items():
@@ -176,7 +178,7 @@ def worst_owners(sums: Mapping[Cell, Amounts], most: int) -> dict[Cell, Amounts]
     kept = set(sorted(weights, key=lambda name: (-weights[name], name))[:most])
     found: dict[Cell, Amounts] = {}
     for cell, value in owned.items():
-        shown = cell if cell.namespace in kept else cell._replace(namespace="other")
+        shown = cell if cell.namespace in kept else cell._replace(namespace=OTHER)
         found[shown] = total((found.get(shown, (0, 0)), value))
     return found
 

@@ -20,7 +20,8 @@ LIMITS = {
 }
 """Results of pods that stay, as existing dashboards spell them."""
 MOST_SERIES = 2000
-_OTHER = "other"
+_OTHER = "[other]"
+"""No namespace is called so."""
 _NOT_SENT = frozenset({Result.DROPPED, Result.UNPLACED})
 
 Limited = Counter[tuple[str, str, str, str]]

@@ -9,8 +9,9 @@ from koordlet.enforcer.events import EVICT, EnforcerEvent
 
 BEGUN = frozenset({Outcome.TERMINATED, Outcome.EVICTED})
 MOST_OWNERS = 200
-"""Owners with a count of their own; further ones count as `other`."""
-OTHER = "other"
+"""Owners with a count of their own; further ones count as `[other]`."""
+OTHER = "[other]"
+"""No namespace is called so."""
 
 
 class EvictionCounts:

@@ -83,8 +83,13 @@ def test_only_the_largest_owners_have_series_of_their_own() -> None:
     assert worst_owners(sums, 2) == {
         Cell("used", "batch", "ns5"): (5, 5),
         Cell("used", "batch", "ns4"): (4, 4),
-        Cell("used", "batch", "other"): (6, 6),
+        Cell("used", "batch", "[other]"): (6, 6),
     }
+
+
+def test_an_owner_called_other_is_one_of_its_own() -> None:
+    sums = {Cell("used", "batch", name): (cpu, cpu) for name, cpu in (("other", 5), ("web", 2), ("db", 1))}
+    assert worst_owners(sums, 1) == {Cell("used", "batch", "other"): (5, 5), Cell("used", "batch", "[other]"): (3, 3)}
 
 
 def test_series_are_cores_and_bytes() -> None:

@@ -40,4 +40,4 @@ def test_names_that_jobs_make_up_are_bounded() -> None:
         metrics.answered(answer(Result.DONE, f"s{number}", done=1))
     text = generate_latest(metrics.registry).decode()
     assert text.count("\ndescheduler_pods_evicted{") == MOST_SERIES + 1
-    assert 'strategy="other"} 10.0' in text
+    assert 'strategy="[other]"} 10.0' in text
