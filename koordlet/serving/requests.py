@@ -20,10 +20,14 @@ def decoded(
     """Return a handler of bytes, to be registered without a deserializer, from one of messages of `kind`."""
 
     def handle(data: bytes, context: grpc.ServicerContext) -> T:
-        try:
-            message = kind.FromString(data)
-        except DecodeError:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.DESCRIPTOR.name}")
-        return answer(message, context)
+        return answer(message_of(kind, data, context), context)
 
     return handle
+
+
+def message_of(kind: type[M], data: bytes, context: grpc.ServicerContext) -> M:
+    """Return the message of `kind` that the bytes are, or end the call."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.DESCRIPTOR.name}")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_reflection.v1alpha import reflection
 
 from api.frame import Frame
 from api.verdicts import Verdict
@@ -17,6 +16,7 @@ from koordlet.serving import koordlet_pb2 as pb
 from koordlet.serving.broadcast import VerdictBroadcast, VerdictFilter
 from koordlet.serving.certificates import CertificateFiles, CertificatesUnusable, RotatingCertificates
 from koordlet.serving.newest_frame import NewestFrame
+from koordlet.serving.reflection import reflection_handler
 from koordlet.serving.requests import decoded
 from koordlet.serving.settings import ServingSettings
 from koordlet.serving.socket_file import SocketUnusable, prepare_socket, private_place
@@ -48,8 +48,7 @@ class AgentServer:
         self._max_streams = settings.max_streams
         pool = ThreadPoolExecutor(settings.max_streams + _SPARE_THREADS, thread_name_prefix="serving")
         self._server = grpc.server(pool)
-        self._server.add_generic_rpc_handlers((self._handler(),))
-        reflection.enable_server_reflection((SERVICE, reflection.SERVICE_NAME), self._server)
+        self._server.add_generic_rpc_handlers((self._handler(), reflection_handler((SERVICE,))))
 
     def start(self) -> None:
         """Listen. Raises SocketUnusable."""

@@ -78,6 +78,15 @@ def test_reflection_tells_the_service(server: AgentServer, path: Path) -> None:
         assert {method.name for method in service.methods} == {"Verdicts", "ListVerdicts", "Frames", "Node"}
 
 
+def test_reflection_of_what_is_no_message_is_the_clients_fault(server: AgentServer, path: Path) -> None:
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call(iter([b"\xff\xff"]), timeout=20))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "ServerReflectionRequest" in caught.value.details()
+
+
 def test_a_client_that_leaves_frees_its_place(server: AgentServer, path: Path) -> None:
     for _ in range(5):
         with AgentClient(path) as client:
