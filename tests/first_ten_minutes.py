@@ -34,6 +34,8 @@ DEMO_SECONDS = 150.0
 """README and tour: some two minutes."""
 SOON_SECONDS = 30.0
 """What no page gives a time for."""
+LEAVING_SECONDS = 5.0
+"""From `q` to the end of what draws in a terminal."""
 RECORD_SECONDS = 25.0
 
 
@@ -170,6 +172,8 @@ class Run:
         self.logs = logs
         self.log = logs
         """Output of the newest command."""
+        self.looked_at = time.time()
+        """When the last command that lingered beside the load had done so for half of its time; what is explained."""
         programs = f"{clone}/.venv/bin:{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": programs, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
         self.staying: list[subprocess.Popen[bytes]] = []
@@ -190,11 +194,17 @@ class Run:
                     stage.start_batch()
                 self._serves(text, how)
 
-    def end_section(self) -> None:
-        """End what stayed for the commands of a section."""
+    def end_section(self) -> int:
+        """End what stayed for the commands of a section; return how many of them failed at that."""
+        failures = 0
         for process in self.staying:
-            self._interrupt(process, "what the section started")
+            try:
+                self._interrupt(process, "what the section started")
+            except Failed as failure:
+                print(f"             FAILED: {failure}", flush=True)
+                failures += 1
         self.staying.clear()
+        return failures
 
     def _start(self, text: str, output: int) -> subprocess.Popen[bytes]:
         words = ["bash", "-c", f"exec {text}"] if not text.startswith("make") else ["bash", "-c", text]
@@ -223,7 +233,9 @@ class Run:
             process = self._start(text, log.fileno())
         try:
             self._wait_for(process, how)
-            time.sleep(how.linger_seconds)
+            time.sleep(how.linger_seconds / 2)
+            self.looked_at = time.time()
+            time.sleep(how.linger_seconds / 2)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -272,14 +284,21 @@ class Run:
                 if not asked_to_leave and re.search(how.until.encode(), shown, re.IGNORECASE):
                     os.write(terminal, b"q")
                     asked_to_leave = True
-            ended, state = os.waitpid(child, 0 if asked_to_leave else os.WNOHANG)
+                    end = max(end, time.monotonic() + LEAVING_SECONDS)
+            # The program has left its terminal, or is late.
+            ended, state = os.waitpid(child, os.WNOHANG)
+            while not ended and asked_to_leave and time.monotonic() < end:
+                time.sleep(0.05)
+                ended, state = os.waitpid(child, os.WNOHANG)
         finally:
             os.close(terminal)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         if not asked_to_leave:
-            if not ended:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
             raise Failed(f"it {'ended' if ended else 'went on'} and drew no {how.until!r}")
+        if not ended:
+            raise Failed("it went on after q")
         if os.waitstatus_to_exitcode(state):
             raise Failed(f"status {os.waitstatus_to_exitcode(state)} after q")
 
@@ -289,11 +308,10 @@ def settle(block: Block) -> None:
     SETTINGS.write_text((ROOT / "deploy/systemd/koordlet.toml").read_text() + "\n" + block.text)
 
 
-def filled_in(text: str) -> str:
-    """Replace the names and times of an example by those of the load that runs."""
-    return text.replace("--victim web", "--victim online").replace(
-        "14:03:05", time.strftime("%H:%M:%S", time.localtime(time.time() - 10))
-    )
+def filled_in(text: str, when: float) -> str:
+    """Replace the name and the time of an example by those of the load that ran."""
+    clock = time.strftime("%H:%M:%S", time.localtime(when))
+    return text.replace("--victim web", "--victim online").replace("14:03:05", clock)
 
 
 def main() -> None:
@@ -329,7 +347,7 @@ def follow(run: Run, without: frozenset[str]) -> int:
             settle(step)
             continue
         if step.section != section:
-            run.end_section()
+            failures += run.end_section()
             section = step.section
             print(f"{step.page}, {section}", flush=True)
         how = PLAN.get(step.text)
@@ -340,7 +358,7 @@ def follow(run: Run, without: frozenset[str]) -> int:
             continue
         started, problem = time.monotonic(), ""
         try:
-            run.do(filled_in(step.text), how)
+            run.do(filled_in(step.text, run.looked_at), how)
         except Failed as failure:
             problem = f"  FAILED: {failure}"
             failures += 1
@@ -349,7 +367,7 @@ def follow(run: Run, without: frozenset[str]) -> int:
             print("\n".join(f"      | {line}" for line in run.log.read_text(errors="replace").splitlines()[-15:]))
             if step.text == "make run":  # nothing is set up for the others
                 break
-    run.end_section()
+    failures += run.end_section()
     print(f"{time.monotonic() - began:.0f} s in all, {failures} failed")
     return 1 if failures else 0
 
