@@ -95,6 +95,11 @@ def name_span(text: str, full: str = "") -> Markup:
     return element("span", text or "-", class_="name", title=full if full and full != text else None)
 
 
+def noun(count: int, singular: str) -> str:
+    """Return a noun as it stands after a count: `1 verdict`, `2 verdicts`."""
+    return singular if count == 1 else f"{singular}s"
+
+
 def left_out(count: int) -> Markup:
     """Return how many rows a table of `count` does not show."""
     return element("p", f"and {count - MOST_ROWS} more", class_="faint") if count > MOST_ROWS else Markup()

@@ -11,6 +11,7 @@ from api.pages.document import (
     document,
     left_out,
     name_span,
+    noun,
     number_cell,
     section,
     table,
@@ -54,7 +55,8 @@ def render(state: ClusterState) -> str:
 def _heading(state: ClusterState) -> Heading:
     when = datetime.fromtimestamp(state.now, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
     reporting = sum(row.age_seconds is not None and row.age_seconds < SILENT_SECONDS for row in state.nodes)
-    facts = f"koord-manager {state.version}, {reporting} of {len(state.nodes)} nodes report; {when} UTC"
+    nodes = f"{len(state.nodes)} {noun(len(state.nodes), 'node')}"
+    facts = f"koord-manager {state.version}, {reporting} of {nodes} report; {when} UTC"
     badge = Badge("leading", "good") if state.leading else Badge("standing by", "faint")
     return Heading("Cluster", "koord-manager", [badge], facts, _LINKS)
 
@@ -65,9 +67,9 @@ def _tiles(state: ClusterState) -> Markup:
     figures = (
         (f"{sum(row.lost for row in state.nodes):.2f}", "seconds lost to others, per second"),
         (f"{with_loss} of {len(state.nodes)}", "nodes with victims"),
-        (str(len(state.losses)), "open verdicts"),
-        (str(silent), f"nodes without a report for {SILENT_SECONDS / 60:.0f} minutes"),
-        (str(state.profiles), "workloads with a profile"),
+        (str(len(state.losses)), noun(len(state.losses), "open verdict")),
+        (str(silent), f"{noun(silent, 'node')} without a report for {SILENT_SECONDS / 60:.0f} minutes"),
+        (str(state.profiles), f"{noun(state.profiles, 'workload')} with a profile"),
     )
     return tiles(figures)
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from api.pages.document import MOST_ROWS, Badge, Heading, document, section, table, table_row, tiles
+from api.pages.document import MOST_ROWS, Badge, Heading, document, noun, section, table, table_row, tiles
 from api.pages.markup import Child, Markup, element
 from api.verdict_text import in_words
 from koordlet.node_page import tables
@@ -26,7 +26,7 @@ def _heading(state: NodeState) -> Heading:
     status = state.status
     when = datetime.fromtimestamp(state.now, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
     facts = (
-        f"koordlet {status.version}, Linux {status.kernel}, {status.cgroups} cgroups, "
+        f"koordlet {status.version}, Linux {status.kernel}, {status.cgroups} {noun(status.cgroups, 'cgroup')}, "
         f"every {status.interval_seconds:g} s; {when} UTC"
     )
     badges = [Badge(state.mode, tones.get(state.mode, "faint"))]
@@ -59,8 +59,8 @@ def _tiles(state: NodeState, found: list[TopRow]) -> Markup:
     missing = sum(not each.available for each in state.status.capabilities)
     figures = (
         (f"{to_others:.2f}", "seconds lost to others, per second"),
-        (str(len(state.open_verdicts)), "open verdicts"),
-        (str(actions), f"actions in effect; {held} settings of the protocol"),
+        (str(len(state.open_verdicts)), noun(len(state.open_verdicts), "open verdict")),
+        (str(actions), f"{noun(actions, 'action')} in effect; {held} {noun(held, 'setting')} of the protocol"),
         (f"{len(state.status.capabilities) - missing} of {len(state.status.capabilities)}", "sources measure here"),
     )
     return tiles(figures)

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Sequence
+from math import ceil
 
+from api.pages.document import noun
 from api.pages.markup import Child, Markup, element, joined
 from koordlet.node_page.values import NodeState, Span
 from koordlet.response.steps import ResponseStep, StepKind
@@ -10,43 +12,35 @@ from koordlet.response.steps import ResponseStep, StepKind
 SECONDS = 900.0
 """Width of the timeline."""
 _LANES = 14
-_LEFT, _WIDTH, _LANE, _TOP, _LETTERS = 250, 950, 22, 22, 38
+_LANE, _AXIS = 22, 16
+"""Heights of a lane and of the axis, in pixels; widths are parts of what the reader's window has."""
 _BACKWARDS = frozenset({StepKind.REVERTED, StepKind.RELEASED, StepKind.LIFTED, StepKind.REFUSED})
 
 
 def timeline(state: NodeState) -> Markup:
-    """Return the picture as SVG, or a sentence where there was no verdict."""
+    """Return lanes of SVG beside or below their names, or a sentence where there was no verdict."""
     begin = state.now - SECONDS
     spans = [span for span in state.spans if (span.closed or state.now) >= begin]
     lanes = _lanes(spans)
     if not lanes:
         return element("p", "No verdict in the last quarter of an hour.", class_="faint")
     shown, left_out = lanes[:_LANES], len(lanes) - _LANES
-    height = _TOP + _LANE * len(shown) + 4
     x_of = _scale(begin)
-    parts: list[Child] = [_grid(begin, height, x_of)]
-    for number, ((victim, resource), members) in enumerate(shown):
-        top = _TOP + _LANE * number
-        parts.append(_label(f"{state.name_of(victim)} · {resource}", top))
-        parts += [_bar(span, state.now, top, x_of) for span in members]
-        parts += [
-            _mark(when, step, top, x_of)
+    grid = joined(element("line", x1=x, x2=x, y1=0, y2=_LANE, class_="grid") for x in map(x_of, _minutes(begin)))
+    parts: list[Child] = [element("span"), _axis(begin, x_of)]
+    for (victim, resource), members in shown:
+        title = f"{state.name_of(victim)} · {resource}"
+        steps = [
+            _mark(when, step, x_of)
             for when, step in state.steps
             if (step.victim, step.resource) == (victim, resource) and when >= begin
         ]
-    label = f"{len(spans)} verdicts of the last {SECONDS / 60:.0f} minutes, by victim and resource"
-    picture = element(
-        "svg",
-        joined(parts),
-        viewBox=f"0 0 {_LEFT + _WIDTH} {height}",
-        width=_LEFT + _WIDTH,
-        height=height,
-        class_="wide",
-        role="img",
-        aria_label=label,
-    )
-    more = element("p", f"and {left_out} more victims", class_="faint") if left_out > 0 else Markup()
-    return joined((picture, _legend(), more))
+        bars = (_bar(span, state.now, x_of) for span in members)
+        label = f"{title}: {len(members)} {noun(len(members), 'verdict')}"
+        parts.append(element("span", title, class_="lane-name", title=title))
+        parts.append(element("svg", grid, *bars, *steps, height=_LANE, class_="lane", role="img", aria_label=label))
+    more = element("p", f"and {left_out} more {noun(left_out, 'victim')}", class_="faint") if left_out > 0 else Markup()
+    return joined((element("div", *parts, class_="lanes"), _legend(), more))
 
 
 def _lanes(spans: Sequence[Span]) -> list[tuple[tuple[str, str], list[Span]]]:
@@ -60,28 +54,32 @@ def _lanes(spans: Sequence[Span]) -> list[tuple[tuple[str, str], list[Span]]]:
     )
 
 
-def _scale(begin: float) -> Callable[[float], float]:
-    return lambda when: round(_LEFT + min(max((when - begin) / SECONDS, 0.0), 1.0) * _WIDTH, 1)
+def _scale(begin: float) -> Callable[[float], str]:
+    return lambda when: f"{_percent(when, begin):g}%"
 
 
-def _grid(begin: float, height: int, x_of: Callable[[float], float]) -> Markup:
-    parts: list[Child] = []
-    minute = (int(begin) // 180 + 1) * 180
-    while minute < begin + SECONDS:
-        x = x_of(minute)
-        parts.append(element("line", x1=x, x2=x, y1=_TOP - 4, y2=height, class_="grid"))
-        parts.append(element("text", clock(minute)[:5], x=x, y=12, text_anchor="middle", class_="faint"))
-        minute += 180
-    return joined(parts)
+def _percent(when: float, begin: float) -> float:
+    return round(100 * min(max((when - begin) / SECONDS, 0.0), 1.0), 2)
 
 
-def _label(text: str, top: int) -> Markup:
-    shown = text if len(text) <= _LETTERS else f"…{text[-_LETTERS:]}"
-    return element("text", element("title", text), shown, x=_LEFT - 8, y=top + 15, text_anchor="end")
+def _minutes(begin: float) -> range:
+    """Every third minute."""
+    return range((int(begin) // 180 + 1) * 180, ceil(begin + SECONDS), 180)
 
 
-def _bar(span: Span, now: float, top: int, x_of: Callable[[float], float]) -> Markup:
-    start, end = x_of(span.opened), x_of(span.closed or now)
+def _axis(begin: float, x_of: Callable[[float], str]) -> Markup:
+    names = (
+        element("text", clock(minute)[:5], x=x_of(minute), y=_AXIS - 4, text_anchor="middle", class_="faint")
+        for minute in _minutes(begin)
+        # A time at an edge would be cut.
+        if 4 <= _percent(minute, begin) <= 96
+    )
+    return element("svg", *names, height=_AXIS, class_="axis", aria_hidden="true")
+
+
+def _bar(span: Span, now: float, x_of: Callable[[float], str]) -> Markup:
+    begin = now - SECONDS
+    wide = _percent(span.closed or now, begin) - _percent(span.opened, begin)
     first = (
         f", most of it to {span.last.culprits[0].ref.name or span.last.culprits[0].path}" if span.last.culprits else ""
     )
@@ -91,16 +89,16 @@ def _bar(span: Span, now: float, top: int, x_of: Callable[[float], float]) -> Ma
     return element(
         "rect",
         element("title", title),
-        x=start,
-        y=top + (_LANE - tall) // 2,
-        width=max(round(end - start, 1), 2),
+        x=x_of(span.opened),
+        y=(_LANE - tall) // 2,
+        width=f"{max(wide, 0.3):g}%",
         height=tall,
         rx=2,
         class_="c-quota" if any(word in span.last.cause for word in ("quota", "limit")) else "c-others",
     )
 
 
-def _mark(when: float, step: ResponseStep, top: int, x_of: Callable[[float], float]) -> Markup:
+def _mark(when: float, step: ResponseStep, x_of: Callable[[float], str]) -> Markup:
     x = x_of(when)
     title = f"{clock(when)} {step.rung} {step.kind.value} on {step.culprit}: {before_and_after(step)}"
     back = step.kind in _BACKWARDS
@@ -109,8 +107,8 @@ def _mark(when: float, step: ResponseStep, top: int, x_of: Callable[[float], flo
         element("title", title),
         x1=x,
         x2=x,
-        y1=top + 1,
-        y2=top + _LANE - 1,
+        y1=1,
+        y2=_LANE - 1,
         class_="mark back" if back else "mark",
         stroke_dasharray="3 2" if back else None,
     )

@@ -68,13 +68,17 @@ def test_the_timeline_has_a_lane_for_each_victim_and_resource_with_the_open_one_
     found = read(timeline(busy()))
     assert found.text.index("shop/web-0/web · cpu") < found.text.index("db.service · blockio")
     assert found.elements.count("rect") == 3 + 2, "three verdicts and two signs of the legend"
-    assert found.elements.count("line") == 5 + 3 + 2, "minutes, three steps, two signs"
+    lanes = len([value for name, value in found.attributes if (name, value) == ("class", "lane")])
+    assert lanes == 2
+    assert found.elements.count("line") == 5 * lanes + 3 + 2, "minutes of each lane, three steps, two signs"
 
 
 def test_bars_end_at_the_edges_of_the_timeline() -> None:
     state = busy()
-    xs = [float(value or 0) for name, value in read(timeline(state)).attributes if name == "x"]
-    assert all(0 <= x <= 1200 for x in xs)
+    found = read(timeline(state)).attributes
+    xs = [float(value.removesuffix("%")) for name, value in found if name in ("x", "x1") and value and "%" in value]
+    assert len(xs) > 10
+    assert all(0 <= x <= 100 for x in xs)
 
 
 @pytest.mark.parametrize(
