@@ -189,7 +189,7 @@ def overcommit() -> Dashboard:
                 (
                     Panel(
                         "CPU used, mean of a day",
-                        one(f"sum(rate({busy}[1d])) / {cpus}"),
+                        one(f"avg_over_time((sum(rate({busy}[5m])) / {cpus})[1d:1m])"),
                         "percentunit",
                         "stat",
                         5,

@@ -24,7 +24,7 @@ def cluster() -> Dashboard:
                 (
                     Panel(
                         "All nodes, mean of a day",
-                        one(f"sum(rate({busy}[1d])) / {cpus}"),
+                        one(f"avg_over_time((sum(rate({busy}[5m])) / {cpus})[1d:1m])"),
                         "percentunit",
                         "stat",
                         8,

@@ -102,12 +102,18 @@ def concrete(expression: str, rate_seconds: int) -> str:
 def _series(row: Mapping[str, Any], legend: str) -> Series:
     labels = {name: text for name, text in row["metric"].items() if name not in ("__name__", "job")}
     points = [(float(at), float(value)) for at, value in row.get("values") or [row["value"]]]
-    name = (
-        re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), legend)
-        if legend
-        else ", ".join(labels.values())
-    )
-    return Series(re.sub(r"^/+ |/+$", "", name).strip() or "value", labels, [p for p in points if math.isfinite(p[1])])
+    name = _named(legend, labels) if legend else ", ".join(labels.values())
+    return Series(name.strip() or "value", labels, [p for p in points if math.isfinite(p[1])])
+
+
+def _named(legend: str, labels: Mapping[str, str]) -> str:
+    """Fill a legend in; of labels with slashes between them, those that a series has."""
+
+    def filled(found: re.Match[str]) -> str:
+        names = re.findall(r"\w+", found[0])
+        return "/".join(labels[name] for name in names if labels.get(name))
+
+    return re.sub(r" +", " ", re.sub(r"\{\{\w+\}\}(?:/\{\{\w+\}\})*", filled, legend))
 
 
 def amount(value: float, unit: str) -> str:
@@ -115,7 +121,7 @@ def amount(value: float, unit: str) -> str:
     if unit in ("bytes", "Bps"):
         return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB")) + ("/s" if unit == "Bps" else "")
     if unit == "percentunit":
-        return f"{value * 100:.3g} %"
+        return f"{value * 100:.3g} %" if abs(value) < 10 else f"{value * 100:.0f} %"
     if unit == "s":
         for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
             if abs(value) >= size:
@@ -152,9 +158,23 @@ def _panel(panel: Panel, answer: Answer) -> str:
     at_once = panel.kind != "timeseries"
     found = [each for query in panel.queries for each in answer(query, at_once) if each.points]
     drawn = _DRAW[panel.kind](panel, found) if found else '<div class="none">no data</div>'
-    style = f"grid-column:span {panel.width};height:{panel.height * _STEP}px"
+    style = f"grid-column:span {panel.width};min-height:{panel.height * _STEP}px"
     about = f' title="{escaped(panel.about)}"' if panel.about else ""
     return f'<section style="{style}"><h3{about}>{escaped(panel.title)}</h3>{drawn}</section>'
+
+
+def _round(most: float, panel: Panel) -> float:
+    """The upper end of an axis whose quarters are short numbers in the unit that is written."""
+    if most <= 0:
+        return 1.0
+    base = 1024 if panel.unit in ("bytes", "Bps") else 1000
+    unit = base ** math.floor(math.log(most, base)) if most >= 1 or base == 1000 else 1.0
+    unit /= 100 if panel.unit == "percentunit" else 1
+    step = most / unit / 4
+    size = 10.0 ** math.floor(math.log10(step))
+    return (
+        4 * unit * size * next(each for each in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if each * size >= step * (1 - 1e-9))
+    )
 
 
 def _colour(number: int) -> str:
@@ -203,7 +223,7 @@ def _lines(panel: Panel, found: Sequence[Series]) -> str:
         stack.append(
             [below + each.get(at, 0.0 if panel.stacked else math.nan) for below, at in zip(base, times, strict=True)]
         )
-    top = panel.most or max((value for line in stack for value in line if value == value), default=0.0) or 1.0
+    top = panel.most or _round(max((value for line in stack for value in line if value == value), default=0.0), panel)
     wide, high, left, below = panel.width * 60, panel.height * _STEP - 58 - 17 * min(len(shown), 4), 62, 16
     plot_wide, plot_high = wide - left - 8, max(40, high - below - 6)
     span = (times[-1] - times[0]) or 1.0

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.grafana.board import Dashboard, Panel, Query
 from deploy.grafana.dashboards import dashboards
-from deploy.grafana.preview import Series, amount, concrete, page
+from deploy.grafana.preview import Series, _named, _round, amount, concrete, page
 
 HOSTILE = "<script>alert(1)</script>\u202e"
 
@@ -49,6 +49,34 @@ def test_a_panel_without_data_says_so() -> None:
 )
 def test_amounts_read_as_people_write_them(value: float, unit: str, expected: str) -> None:
     assert amount(value, unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        pytest.param({"namespace": "shop", "pod": "web-0", "container": "web"}, "read shop/web-0/web", id="container"),
+        pytest.param({"cgroup": "/batch.slice"}, "read /batch.slice", id="cgroup"),
+        pytest.param({"cgroup": "/"}, "read /", id="root"),
+        pytest.param({"namespace": "shop", "pod": "web-0", "cgroup": "/k"}, "read shop/web-0 /k", id="pod"),
+    ],
+)
+def test_a_legend_has_slashes_between_the_labels_that_are_there(labels: dict[str, str], expected: str) -> None:
+    assert _named("read {{namespace}}/{{pod}}/{{container}} {{cgroup}}", labels).strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("most", "unit", "end"),
+    [
+        pytest.param(2.37, "cores", 2.4, id="cores"),
+        pytest.param(0.111, "s", 0.12, id="milliseconds"),
+        pytest.param(1.12, "percentunit", 1.2, id="share"),
+        pytest.param(23.5 * 1024**3, "bytes", 24 * 1024**3, id="bytes"),
+        pytest.param(8.43, "s", 10.0, id="seconds"),
+        pytest.param(0.0, "ops", 1.0, id="nothing"),
+    ],
+)
+def test_an_axis_ends_where_its_quarters_are_short(most: float, unit: str, end: float) -> None:
+    assert _round(most, Panel("p", [Query("up")], unit)) == pytest.approx(end)
 
 
 def test_variables_stand_for_everything() -> None:

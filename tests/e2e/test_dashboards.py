@@ -307,7 +307,8 @@ def pictures(url: str, directory: Path) -> None:
             for page in pages:
                 window.size(1500, 600)
                 window.open(page.as_uri())
-                window.size(1500, int(window.run("return document.documentElement.scrollHeight")) + 40)
+                frame = "outerHeight - innerHeight + document.documentElement.scrollHeight"
+                window.size(1500, int(window.run(f"return {frame}")))
                 picture(window, f"{page.stem}-{kept.name}", directory)
 
 
