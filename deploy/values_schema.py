@@ -32,6 +32,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "koordlet.runtimeDirectory": _ABSOLUTE,
     "koordlet.kubeletDirectory": _ABSOLUTE,
     "koordlet.nriDirectory": _ABSOLUTE,
+    "koordlet.metricsSecret": {"pattern": "^([a-z0-9][a-z0-9.-]*)?$"},
     "koordlet.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 1},
     "koordlet.minReadySeconds": {"minimum": 0},
     "koordlet.terminationGracePeriodSeconds": {"minimum": 1},
@@ -64,8 +65,9 @@ _NEEDS = {
     "koordlet.evict": "koordlet.enforce",
     "webhooks.enabled": "manager.enabled",
     "externalMetrics.enabled": "manager.enabled",
+    "koordlet.metricsClientCertificates": "koordlet.metricsSecret",
 }
-"""Switches that do nothing without another."""
+"""Switches that do nothing without another, or without a name."""
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -75,13 +77,21 @@ def schema() -> dict[str, Any]:
     found = _of(yaml.safe_load(text), (), comments(text))
     # Helm gives every chart this table; charts that are part of another one get it filled.
     found["properties"]["global"] = {"type": "object"}
-    found["allOf"] = [{"if": _is_on(name), "then": _is_on(other)} for name, other in _NEEDS.items()]
+    found["allOf"] = [{"if": _is_on(name), "then": _is_set(other, found)} for name, other in _NEEDS.items()]
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart koord", **found}
 
 
 def _is_on(name: str) -> dict[str, Any]:
     table, _, key = name.partition(".")
     return {"required": [table], "properties": {table: {"required": [key], "properties": {key: {"const": True}}}}}
+
+
+def _is_set(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """A switch that is on, or a text that is not empty."""
+    table, _, key = name.partition(".")
+    if found["properties"][table]["properties"][key]["type"] == "boolean":
+        return _is_on(name)
+    return {"required": [table], "properties": {table: {"required": [key], "properties": {key: {"minLength": 1}}}}}
 
 
 def comments(text: str) -> dict[str, str]:

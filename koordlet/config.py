@@ -66,8 +66,17 @@ class MetricsSettings(SettingsTable, frozen=True):
 
     enabled: bool = True
     address: str = "127.0.0.1"
+    """On another address than a loopback one, and without the certificate below, all who reach the port read names and
+    use of pods and cgroups."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 9316
     """0 takes a free port."""
+    certificate: str = ""
+    """PEM file of the endpoint's certificate: serves HTTPS instead of HTTP, the node page included. The files are read
+    again when they change; while they do not fit each other, the last ones hold."""
+    key: str = ""
+    """PEM file of its private key."""
+    client_ca: str = ""
+    """PEM file of the authorities of clients: other clients read `/healthz` and `/readyz` only. Empty lets all read."""
     max_cgroups: Count = 200
     """Cgroups with series of their own; the rest is summed as `other`."""
     culprits_per_victim: Annotated[int, Meta(ge=1, le=100)] = 5
@@ -78,6 +87,12 @@ class MetricsSettings(SettingsTable, frozen=True):
     """Open verdicts with series of their own, the worst; the rest is summed as `other`."""
     koordinator_names: bool = False
     """Serve what Koordinator's agent serves too, under its names (`koordlet_...`), as far as it is measured."""
+
+    def __post_init__(self) -> None:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("`certificate` and `key` go together")
+        if self.client_ca and not self.certificate:
+            raise ValueError("`client_ca` needs `certificate` and `key`")
 
 
 class EnforcerSettings(SettingsTable, frozen=True):

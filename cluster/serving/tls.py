@@ -21,15 +21,23 @@ class TlsFiles:
     key: Path
     client_authority: Path | None = None
     """Demand a client certificate of this authority; None demands none."""
+    is_demanded_at_once: bool = True
+    """Demand it in the handshake. False lets clients without one ask too: the server must tell them apart."""
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for the files as they are. Raises OSError (ssl.SSLError) for files that do not serve."""
+        """Return a context for the files as they are. Raises OSError that names the files that do not serve."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.certificate, self.key)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        except (OSError, ValueError) as error:  # OpenSSL says neither which file nor, of an encrypted key, what it is
+            raise OSError(f"{self.certificate} and {self.key}: {error}") from error
         if self.client_authority is not None:
-            context.load_verify_locations(self.client_authority)
-            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_verify_locations(self.client_authority)
+            except OSError as error:
+                raise OSError(f"{self.client_authority}: {error}") from error
+            context.verify_mode = ssl.CERT_REQUIRED if self.is_demanded_at_once else ssl.CERT_OPTIONAL
         return context
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
@@ -62,6 +70,11 @@ class ReloadedContext:
                 log.info("TLS files were replaced: %s is in use", self._files.certificate)
         except OSError as error:
             log.warning("keeping the TLS certificate in use, %s does not serve: %s", self._files.certificate, error)
+
+
+def _no_password() -> str:
+    """In place of the question on a terminal that OpenSSL would ask."""
+    raise ValueError("the key is encrypted")
 
 
 def client_name(certificate: Any) -> str:

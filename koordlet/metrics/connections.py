@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics endpoint, with bounds: so many connections at once, each for so long.
+"""The HTTP server of the metrics endpoint, plain or by TLS, with bounds: so many connections, each for so long.
 
 Every connection is a thread and a descriptor of the agent, and whatever reaches the port can open some and be silent.
 """
@@ -6,11 +6,12 @@ Every connection is a thread and a descriptor of the agent, and whatever reaches
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 _log = logging.getLogger(__name__)
@@ -19,9 +20,31 @@ MOST_CONNECTIONS = 16
 SILENT_SECONDS = 5.0
 """Time that a client may be silent; one that is slower than that in all makes room for another."""
 
+HAS_CERTIFICATE = "koord.has_client_certificate"
+"""Key of the WSGI environment: whether the client showed a certificate of `[metrics] client_ca`."""
+
+
+class RenewedContext(Protocol):
+    """TLS of new connections, from files that may be replaced."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What serves new connections."""
+        ...
+
+    def look(self) -> None:
+        """Take replaced files into use. Never raises."""
+        ...
+
 
 class _Handler(WSGIRequestHandler):
     timeout = SILENT_SECONDS
+
+    def get_environ(self) -> dict[str, Any]:
+        """Say whether the client's certificate was verified."""
+        connection = self.connection
+        has_certificate = isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert())
+        return super().get_environ() | {HAS_CERTIFICATE: has_certificate}
 
     def parse_request(self) -> bool:
         """Refuse HTTP/0.9 too, whose requests say no host and whose answers have no status."""
@@ -58,18 +81,44 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     block_on_close = False
 
     def __init__(
-        self, address: str, port: int, app: Callable[..., Iterable[bytes]], most: int = MOST_CONNECTIONS
+        self,
+        address: str,
+        port: int,
+        app: Callable[..., Iterable[bytes]],
+        most: int = MOST_CONNECTIONS,
+        tls: RenewedContext | None = None,
     ) -> None:
         """Raises OSError where the address cannot be bound."""
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = found[0][0]
         self._most = most
+        self._tls = tls
         self._open: dict[Any, float] = {}
         """Connections and the monotonic second that each began in."""
         self._lock = threading.Lock()
         self.turned_away = 0
         super().__init__((address, port), _Handler)
         self.set_app(app)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Return a new connection and its address; the handshake is left to the connection's thread."""
+        plain, address = super().get_request()
+        if self._tls is None:
+            return plain, address
+        # Whatever ends it from another thread has to have the socket that owns the descriptor: so at once.
+        return self._tls.context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False), address
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Shake hands within the time that a client may be silent, and answer."""
+        if isinstance(request, ssl.SSLSocket):
+            request.settimeout(_Handler.timeout)
+            request.do_handshake()
+        super().finish_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Look for replaced files, between connections."""
+        if self._tls is not None:
+            self._tls.look()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, where there is room for it."""

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from koordlet.host.scheduling import let_others_first
+from koordlet.metrics.connections import HAS_CERTIFICATE
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -48,6 +49,19 @@ def with_health(health: TickHealth, metrics: "WSGIApplication") -> "WSGIApplicat
         status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
         respond(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{problem or 'ok'}\n".encode()]
+
+    return answer
+
+
+def for_certificates_only(metrics: "WSGIApplication") -> "WSGIApplication":
+    """Return an application that answers clients with a verified certificate only."""
+
+    def answer(environment: "WSGIEnvironment", respond: "StartResponse") -> Iterable[bytes]:
+        if environment.get(HAS_CERTIFICATE):
+            return metrics(environment, respond)
+        status = HTTPStatus.FORBIDDEN
+        respond(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"show a client certificate of an authority of [metrics] client_ca\n"]
 
     return answer
 

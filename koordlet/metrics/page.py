@@ -20,8 +20,9 @@ Made from the metric table (`api/metrics.py`) and from what the programs registe
 
 ## koordlet
 
-The endpoint listens on 127.0.0.1:9316 by default. Base units are seconds and bytes; counters end in `_total`;
-histogram buckets have their upper edge in seconds. Series of a container carry the labels `namespace`, `pod` and
+The endpoint listens on 127.0.0.1:9316 by default, and serves HTTPS with `[metrics] certificate` and `key`.
+Base units are seconds and bytes; counters end in `_total`; histogram buckets have their upper edge in seconds.
+Series of a container carry the labels `namespace`, `pod` and
 `container` of the kubelet's, cAdvisor's and kube-state-metrics' series, with which they join (`container="POD"` is the
 sandbox; the scrape needs `honor_labels: true`, as the kubelet's does). Series of any other cgroup carry `cgroup`, its
 path under the cpu hierarchy in printable form, those of a pod's own cgroup beside `namespace` and `pod`; of two

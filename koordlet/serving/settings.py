@@ -38,7 +38,7 @@ class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         host, colon, port = self.address.rpartition(":")
         if not (colon and host and port.isdigit() and int(port) < 1 << 16):
             raise ValueError(f"`address` must be host:port, not {self.address!r}")
-        if not self.has_tls and not _is_loopback(host):
+        if not self.has_tls and not is_loopback(host):
             raise ValueError(f"`address` {self.address}: without TLS only a loopback address may be served")
 
     @property
@@ -47,7 +47,8 @@ class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         return bool(self.certificate)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the host, an address (an IPv6 one perhaps in brackets) or a name."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

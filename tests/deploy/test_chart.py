@@ -14,6 +14,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "enforce": {"koordlet": {"enforce": True}},
     "network": {"koordlet": {"enforce": True, "network": True}},
     "privileged": {"koordlet": {"privileged": True}},
+    "tls": {"koordlet": {"metricsSecret": "koord-metrics", "metricsClientCertificates": True}},
     "standalone": {"koordlet": {"standalone": True}, "image": {"tag": "x"}},
 }
 
@@ -182,6 +183,26 @@ def test_port_evictions_and_kubelet_have_one_source(tmp_path: Path) -> None:
     assert settings.enforcer.evict
     assert settings.kubelet.pod_resources_socket == "/var/lib/k0s/kubelet/pod-resources/kubelet.sock"
     assert settings.kubelet.root_directory in mounts({"koordlet": other})
+
+
+@pytest.mark.parametrize("demanded", [False, True])
+def test_metrics_by_tls_take_their_files_from_the_secret(tmp_path: Path, demanded: bool) -> None:
+    values = {"koordlet": {"metricsSecret": "koord-metrics", "metricsClientCertificates": demanded}}
+    metrics = loaded(tmp_path, values).metrics
+    (mount,) = (each for each in container(values)["volumeMounts"] if each["name"] == "metrics")
+    (volume,) = (each for each in pod_spec(values)["volumes"] if each["name"] == "metrics")
+    assert volume["secret"] == {"secretName": "koord-metrics", "defaultMode": 0o400}
+    assert mount["readOnly"]
+    where = mount["mountPath"]
+    assert (metrics.certificate, metrics.key) == (f"{where}/tls.crt", f"{where}/tls.key")
+    assert metrics.client_ca == (f"{where}/ca.crt" if demanded else "")
+    probes = [container(values)[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
+    assert [probe["scheme"] for probe in probes] == ["HTTPS", "HTTPS"]
+    annotations = one("DaemonSet", values)["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/scheme"] == "https"
+    plain = one("DaemonSet")["spec"]["template"]
+    assert "prometheus.io/scheme" not in plain["metadata"]["annotations"]
+    assert "metrics" not in {each["name"] for each in plain["spec"]["volumes"]}
 
 
 @pytest.mark.parametrize("standalone", [False, True])

@@ -68,6 +68,11 @@ def test_other_forms_are_taken(values: dict[str, Any]) -> None:
         ({"webhooks": {"enabled": True}}, "manager.enabled: True was expected"),
         ({"externalMetrics": {"enabled": True}}, "manager.enabled: True was expected"),
         ({"koordlet": {"evict": True}}, "koordlet.enforce: True was expected"),
+        (
+            {"koordlet": {"metricsClientCertificates": True}},
+            "koordlet.metricsSecret: '' (is too short|should be non-empty)",
+        ),
+        ({"koordlet": {"metricsSecret": "Koord Metrics"}}, "koordlet.metricsSecret"),
     ],
     ids=[
         "typo",
@@ -83,6 +88,8 @@ def test_other_forms_are_taken(values: dict[str, Any]) -> None:
         "webhooks",
         "external-metrics",
         "evict",
+        "client-certificates",
+        "secret",
     ],
 )
 def test_what_the_chart_would_ignore_or_pass_on_broken_is_refused(values: dict[str, Any], said: str) -> None:

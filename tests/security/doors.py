@@ -74,18 +74,37 @@ def _plain(answering: Answering, *asks: Ask) -> Iterator[Open]:
 @contextlib.contextmanager
 def agent(folder: Path) -> Iterator[Open]:
     """The agent's metrics, health and node page."""
+    with _agent(folder, MetricsSettings(port=0), None) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def agent_by_tls(folder: Path) -> Iterator[Open]:
+    """The same by TLS, for clients of an authority."""
+    ours = Authority(folder / "ours", "ours")
+    server, client = ours.issue("server", names=("DNS:localhost",)), ours.issue("client")
+    context = ssl.create_default_context(cafile=ours.pair.certificate)
+    context.load_cert_chain(client.certificate, client.key)
+    authority = str(ours.pair.certificate)
+    table = MetricsSettings(port=0, certificate=str(server.certificate), key=str(server.key), client_ca=authority)
+    with _agent(folder, table, context) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _agent(folder: Path, table: MetricsSettings, client: ssl.SSLContext | None) -> Iterator[Open]:
     host = FakeHost(folder)
     settings = AgentSettings(
         root=str(host.root),
         probes=ProbeSettings(backend="none"),
-        metrics=MetricsSettings(port=0),
+        metrics=table,
         enforcer=EnforcerSettings(state_dir=str(folder / "state"), audit_file=""),
     )
     made: list[MetricsServer] = []
 
     class Kept(MetricsServer):
-        def __init__(self, *arguments: object) -> None:
-            super().__init__(*arguments)  # type: ignore[arg-type]
+        def __init__(self, *arguments: object, **named: object) -> None:
+            super().__init__(*arguments, **named)  # type: ignore[arg-type]
             made.append(self)
 
     with contextlib.ExitStack() as stack:
@@ -102,7 +121,7 @@ def agent(folder: Path) -> Iterator[Open]:
         for _ in range(2):
             loop.tick()
         page = Ask("GET", "/", host="localhost")
-        yield Open(Door(made[0].server_port), (*SCRAPE, page), lambda: len(made[0]._open))
+        yield Open(Door(made[0].server_port, client), (*SCRAPE, page), lambda: len(made[0]._open))
 
 
 @contextlib.contextmanager
@@ -235,6 +254,7 @@ DOORS = {
     made.__name__: made
     for made in (
         agent,
+        agent_by_tls,
         cluster_page,
         controllers_health,
         external_metrics,

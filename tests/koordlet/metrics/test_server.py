@@ -43,8 +43,8 @@ def control(settings: AgentSettings, tmp_path: Path) -> Iterator[ControlLoop]:
     made.close()
 
 
-def port_of(text: str) -> int:
-    found = re.search(r"metrics on http://127.0.0.1:(\d+)/metrics", text)
+def port_of(text: str, scheme: str = "http") -> int:
+    found = re.search(rf"metrics on {scheme}://127.0.0.1:(\d+)/metrics", text)
     assert found
     return int(found[1])
 
