@@ -7,6 +7,7 @@ from api.lake import TABLES, kind_of
 from detector.explain.symptom_table import symptom_table
 from detector.registry import default_rules, discover_symptoms
 from docs.program_metrics import program_tables
+from docs.settings_page import settings_page
 from koordlet.hooks.page import rewritten as with_rules
 from koordlet.host.knobs.spec import KnobFile
 from koordlet.host.knobs.table import KNOBS
@@ -20,8 +21,9 @@ _KNOBS = re.compile(r"(?<=\n)((?:\| [\w.]+ \|.*\n)+)(?=\n\*\*Reclaim on v1)")
 
 
 def main() -> None:
-    """Write docs/metrics.md, and the tables of the documents on strategies, hooks, verdicts and the enforcer."""
+    """Write the pages of metrics and settings, and the tables of other documents."""
     (DOCUMENTS / "metrics.md").write_text(metrics_page())
+    (DOCUMENTS / "settings.md").write_text(settings_page())
     strategies, verdicts, enforcer = (DOCUMENTS / f"{name}.md" for name in ("strategies", "verdicts", "enforcer"))
     strategies.write_text(rewritten(strategies.read_text()))
     hooks = DOCUMENTS / "hooks.md"
