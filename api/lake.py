@@ -88,6 +88,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "rule": "rule of the verdict",
         "target": "cgroup acted on",
         "name": "its display name",
+        "qos": "its QoS class, or the classes of what lives in it; empty where not known",
+        "priority": "its priority class, else its pod's priority; empty where not known",
         "file": "attribute",
         "value_before": "value before",
         "value_after": "value after",
@@ -104,7 +106,7 @@ _TEXTS = frozenset(
         *_CONTAINER,
         *("victim", "victim_workload", "victim_namespace", "resource", "cause", "rule"),
         *("culprit", "culprit_workload", "culprit_namespace", "how"),
-        *("strategy", "target", "name", "file", "value_before", "value_after", "reason", "outcome"),
+        *("strategy", "target", "name", "priority", "file", "value_before", "value_after", "reason", "outcome"),
     )
 )
 

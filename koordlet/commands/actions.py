@@ -60,8 +60,10 @@ def _in_words(row: dict[str, str]) -> str:
 def _decision(line: dict[str, object]) -> str:
     dry = " (dry run)" if line.get("dry_run") else ""
     what = line.get("file") or line.get("target")
+    known = ", ".join(str(line[key]) for key in ("qos", "priority") if line.get(key))
+    of_class = f" ({known})" if known else ""
     change = f"{line.get('from')} -> {line.get('to')}"
-    return f"{line.get('time')} {line.get('outcome')}{dry} {what}: {change}, {line.get('reason')}"
+    return f"{line.get('time')} {line.get('outcome')}{dry} {what}{of_class}: {change}, {line.get('reason')}"
 
 
 def _last(audit: Path, count: int) -> list[dict[str, object]]:

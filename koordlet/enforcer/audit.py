@@ -78,6 +78,11 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from", 
     target: str
     name: str = ""
     """Display name of the target: `namespace/pod/container`, unit; empty where it is not known."""
+    qos: str = ""
+    """QoS class that its rights were judged by: its own or its nearest ancestor's; of a directory the classes of all
+    that lives in it, with `,` between them. Empty where there is none, or it is not known."""
+    priority: str = ""
+    """Koordinator's priority class of the target, else its pod's `.spec.priority`; empty where it is not known."""
     file: str
     """Key of the attribute: a path, `#` and the item in it."""
     before: str

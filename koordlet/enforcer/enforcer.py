@@ -382,7 +382,8 @@ class Enforcer:
         if present != self._cgroups:
             self._births.see((info.path for info in present), self._clock.monotonic_seconds)
         self._cgroups = present
-        self._log.names = {info.path: info.name for info in present}
+        rights = RightsOnFrame.of(self.rights, present)
+        self._log.tree = rights.classes
         classes = {info.path: QoSClass(info.qos) for info in present}
         kinds = {info.path: info.kind for info in present}
         self._decisions.budgets.kinds = self._decisions.state_budgets.kinds = kinds
@@ -395,7 +396,7 @@ class Enforcer:
             kinds,
             {info.path: info.pod_uid for info in present if info.pod_uid},
             kubelet,
-            RightsOnFrame.of(self.rights, present),
+            rights,
             frozenset(info.path for info in present if info.qos_source is QoSSource.NODE_SLO and not info.pod_uid),
         )
 

@@ -5,10 +5,14 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from api.intents import Evict, Intent, Reclaim, Setting
 from koordlet.enforcer.audit import ACTIONS, AuditFile, Line, Outcome
 from koordlet.enforcer.journal_format import JournalEntry
+
+if TYPE_CHECKING:
+    from api.tree_classes import TreeClasses
 
 EVICT = "evict"
 """Name of an eviction where events and counts name a knob."""
@@ -106,6 +110,26 @@ def _requested(intent: Intent) -> str:
     return str(intent.amount_bytes) if isinstance(intent, Reclaim) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """What the audit says of a target besides its path."""
+
+    name: str = ""
+    qos: str = ""
+    priority: str = ""
+
+
+def _identity(tree: "TreeClasses | None", target: str) -> _Identity:
+    """Return what is known of a target; nothing of what is no present cgroup, as a resource group or a sysctl."""
+    info = tree.cgroups.get(target) if tree is not None else None
+    if tree is None or info is None:
+        return _Identity()
+    number = "" if info.priority is None else str(info.priority)
+    # The root holds all classes, so that they say nothing of an action there.
+    classes = ",".join(sorted(filter(None, tree.within(target)))) if target != "/" else ""
+    return _Identity(info.name, classes, info.priority_band or number)
+
+
 _RECENT = 100
 
 _EventKey = tuple[str, str, str, str]
@@ -124,8 +148,8 @@ class EventLog:
         self._events: list[EnforcerEvent] = []
         self.recent: deque[Line] = deque(maxlen=_RECENT)
         """The newest audited lines, oldest first, with or without an audit file."""
-        self.names: Mapping[str, str] = {}
-        """Display names of the present cgroups, by path."""
+        self.tree: TreeClasses | None = None
+        """Names and classes of the present cgroups; None where only a journal tells of them."""
 
     @property
     def counts(self) -> Mapping[tuple[str, str, str], int]:
@@ -172,12 +196,15 @@ class EventLog:
         return events
 
     def _line(self, event: EnforcerEvent) -> Line:
+        identity = _identity(self.tree, event.target)
         return Line(
             time=datetime.fromtimestamp(self._clock.wall_seconds, UTC).isoformat(timespec="milliseconds"),
             strategy=event.strategy,
             verdict=event.verdict,
             target=event.target,
-            name=self.names.get(event.target, ""),
+            name=identity.name,
+            qos=identity.qos,
+            priority=identity.priority,
             file=event.file,
             before=event.before,
             after=event.after,

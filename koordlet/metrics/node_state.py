@@ -99,6 +99,7 @@ def _decision(line: Line) -> Decision:
         line.time,
         line.outcome.value,
         line.name or line.target,
+        " ".join(filter(None, (line.qos, line.priority))),
         line.file,
         line.before,
         line.after,

@@ -122,13 +122,14 @@ def decisions(lines: Sequence[Decision]) -> Markup:
             line.time[11:19],
             f"{line.outcome.replace('_', ' ')}{' (dry run)' if line.dry_run else ''}",
             name_span(line.target),
+            line.qos,
             element("span", line.knob_or_file, class_="name"),
             element("span", f"{line.before or '-'} → {line.after or '-'}", class_="name"),
             line.reason,
         )
         for line in reversed(lines[-MOST_ROWS:])
     ]
-    return table(("time", "outcome", "target", "what", "change", "reason"), body)
+    return table(("time", "outcome", "target", "class", "what", "change", "reason"), body)
 
 
 def capabilities(known: Iterable[Capability], lost_events: Mapping[str, int]) -> Markup:

@@ -46,6 +46,8 @@ class Decision:
     time: str
     outcome: str
     target: str
+    qos: str
+    """Class of the target and its priority, as the audit states them; empty where not known."""
     knob_or_file: str
     before: str
     after: str

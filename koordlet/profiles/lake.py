@@ -25,6 +25,7 @@ _WHOLE = 0.95
 """Part of a grain from which a row counts as the whole of it: samples do not begin with it."""
 
 AUDIT_SCHEMA = "koord.audit/v1"
+_AUDITED_TEXTS = ("strategy", "target", "name", "qos", "priority", "file", "reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ def _actions(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
                     raise ValueError(f"no line of {AUDIT_SCHEMA}")
                 victim, _, rule = str(entry["verdict"]).partition("|")
                 yield {
-                    **{name: str(entry.get(name, "")) for name in ("strategy", "target", "name", "file", "reason")},
+                    **{name: str(entry.get(name, "")) for name in _AUDITED_TEXTS},
                     "time": time,
                     "victim": victim,
                     "rule": rule,

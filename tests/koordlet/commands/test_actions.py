@@ -17,6 +17,8 @@ DECISION = {
     "time": "2026-01-01T00:00:00Z",
     "outcome": "set",
     "file": "f",
+    "qos": "BE",
+    "priority": "koord-batch",
     "from": "0",
     "to": "1",
     "reason": "web loses",
@@ -60,6 +62,7 @@ def test_settings_in_effect_and_last_decisions(tmp_path: Path) -> None:
     shown = invoke(tmp_path, "--log", "2").output.splitlines()
     assert shown[0].startswith("action")
     assert "= 1 (was 0) by response for /web|cpu" in shown[0]
+    assert " set f (BE, koord-batch): 0 -> 18" in shown[1]
     assert [line.split(" -> ")[1] for line in shown[1:]] == ["18, web loses", "19, web loses"]
     rows = [json.loads(line) for line in invoke(tmp_path, "--json", "--log", "1").output.splitlines()]
     assert (rows[0]["value"], rows[1]["to"]) == ("1", "19")

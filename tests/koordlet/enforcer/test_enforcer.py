@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.frame import CgroupInfo
 from api.intents import Evict, Knob, Reclaim, Setting
 from api.qos import QoSClass
 from koordlet.enforcer.audit import Outcome
@@ -207,6 +208,8 @@ def test_the_audits_lines(v2: FakeHost) -> None:
             "verdict": "/db|cpu_contention",
             "target": "/pod",
             "name": "",
+            "qos": "",
+            "priority": "",
             "file": str(v2.file("/pod", "cpu.max")),
             "from": "max 100000",
             "to": "20000 100000",
@@ -216,6 +219,32 @@ def test_the_audits_lines(v2: FakeHost) -> None:
             "outcome": "set",
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("target", "stated"),
+    [
+        pytest.param("/pods", ("pods", "BE,LS", ""), id="a-directory-by-all-that-lives-in-it"),
+        pytest.param("/pods/web", ("shop/web", "LS", "koord-prod"), id="a-pod-with-its-priority-class"),
+        pytest.param("/pods/web/main", ("main", "LS", ""), id="a-container-without-a-class-by-its-pod"),
+        pytest.param("/pods/batch", ("shop/batch", "BE", "100"), id="a-priority-outside-the-classes-by-number"),
+        pytest.param("/gone", ("", "", ""), id="a-cgroup-that-is-no-more"),
+    ],
+)
+def test_the_audit_states_the_class_and_priority_of_the_target(
+    v2: FakeHost, target: str, stated: tuple[str, str, str]
+) -> None:
+    cgroups = [
+        CgroupInfo(1, "/pods", "pods"),
+        CgroupInfo(2, "/pods/web", "shop/web", "LS", priority=9500, priority_band="koord-prod"),
+        CgroupInfo(3, "/pods/web/main", "main"),
+        CgroupInfo(4, "/pods/batch", "shop/batch", "BE", priority=100),
+    ]
+    for info in cgroups:
+        v2.make(info.path)
+    v2.enforcer().step([want(Knob.CPU_MAX, "20000 100000", target)], cgroups=cgroups, now=v2.clock)
+    (line,) = audit(v2)
+    assert (line["name"], line["qos"], line["priority"]) == stated
 
 
 def test_a_list_that_the_kernel_does_not_empty_names_all_that_the_parent_has(

@@ -47,6 +47,7 @@ def test_a_busy_node_names_victim_culprit_action_and_what_it_changed() -> None:
     assert re.search(r"cpu\.weight100\s*10response", section(document, "settings"))
     assert "runtime_hooks (protocol)" in section(document, "settings")
     assert "refused (dry run)" in section(document, "decisions")
+    assert "BE koord-batch" in section(document, "decisions")
     assert "Events lost: cpu.switch 12" in section(document, "capabilities")
     assert "two stacks" in section(document, "evidence")
     assert "stopped: /run/koord/stop is there" in read(document).text

@@ -38,6 +38,8 @@ LINE = {
     "strategy": "response",
     "verdict": "/web|cpu",
     "target": "/batch",
+    "qos": "BE",
+    "priority": "koord-batch",
     "file": "cpu.weight",
     "from": "100",
     "to": "10",
@@ -89,6 +91,7 @@ def test_every_table_with_its_columns_and_sums(tmp_path: Path) -> None:
     lost = {row["culprit"]: row["lost_seconds"] for row in rows(lake, "verdicts")}
     assert lost == pytest.approx({"/batch": 0.4 * 20 * 0.75, "": 0.4 * 20 * 0.25})
     (action,) = rows(lake, "actions")
+    assert (action["qos"], action["priority"]) == ("BE", "koord-batch")
     assert (action["victim"], action["rule"], action["value_before"], action["dry_run"]) == ("/web", "cpu", "100", 0.0)
 
 
