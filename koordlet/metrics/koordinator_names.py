@@ -81,7 +81,7 @@ class KoordinatorMetrics(PrometheusCollector):
         values |= _burst(settings, {info.path: info for info in infos})
         values["koordlet_container_cpi"] = _cycles(tick, infos)
         values |= self._pressure(tick, infos)
-        values["koordlet_pod_eviction"] = evictions(control.enforcer.counts)
+        values["koordlet_pod_eviction"] = {} if control.enforcer.is_dry_run else evictions(control.enforcer.counts)
         with self._lock:
             self._values = values
 

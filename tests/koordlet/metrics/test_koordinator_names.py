@@ -60,17 +60,18 @@ def setting(strategy: str, target: str, knob: Knob, value: str) -> Setting:
     return Setting(strategy=strategy, target=target, reason="", knob=knob, value=value)
 
 
-def control(*settings: Setting) -> ControlLoop:
+def control(*settings: Setting, is_dry_run: bool = False) -> ControlLoop:
     enforcer = SimpleNamespace(
+        is_dry_run=is_dry_run,
         active_settings=lambda: {(one.target, one.knob): one for one in settings},
         counts={("cpu_evict", "evict", "evicted"): 3, ("cpu_evict", "evict", "refused"): 9},
     )
     return cast(ControlLoop, SimpleNamespace(enforcer=enforcer))
 
 
-def served(measured: Tick, *settings: Setting) -> str:
+def served(measured: Tick, *settings: Setting, is_dry_run: bool = False) -> str:
     metrics = KoordinatorMetrics("node-7", 10.0, 100)
-    metrics.update(measured, control(*settings))
+    metrics.update(measured, control(*settings, is_dry_run=is_dry_run))
     registry = CollectorRegistry()
     registry.register(metrics)
     return generate_latest(registry).decode()
@@ -112,6 +113,10 @@ def test_what_cpu_suppress_and_burst_have_set_is_served() -> None:
 
 def test_evictions_have_no_suffix_and_no_refused_ones() -> None:
     assert 'koordlet_pod_eviction{node="node-7",reason="cpu_evict"} 3.0\n' in served(tick())
+
+
+def test_evictions_of_a_dry_run_are_none() -> None:
+    assert "koordlet_pod_eviction" not in served(tick(), is_dry_run=True)
 
 
 def test_what_is_not_measured_is_absent() -> None:
