@@ -60,7 +60,7 @@ class History:
             self._lost, watched, lambda seen, pair: seen.claim_on(pair.victim, pair.culprit, pair.resource)
         )
         self._turnaround = self._extended(self._turnaround, followed, _of(lambda seen: seen.turnaround_seconds))
-        self._throttled = self._extended(self._throttled, followed, _of(lambda seen: seen.throttled))
+        self._throttled = self._extended(self._throttled, followed, _of(_throttled))
         self._slowdown = self._extended(self._slowdown, followed, _of(lambda seen: seen.slowdown))
         self._states = self._extended(self._states, watched, state_of)
         self._held_up = self._extended(self._held_up, set(bystanders), _held_up)
@@ -80,7 +80,7 @@ class History:
         return list(self._lost.get(pair, ()))[-count:] or [0.0]
 
     def throttled(self, victim: str, ticks: int) -> float:
-        """Return the mean of what the victim's own quota cost it."""
+        """Return the mean of what quotas cost the victim, its own and those above."""
         return _mean(_newest(self._throttled.get(victim, ()), ticks))
 
     def turnaround_seconds(self, victim: str, ticks: int) -> float:
@@ -147,6 +147,11 @@ def state_of(observation: Observation, pair: Pair) -> VictimState:
 def _held_up(observation: Observation, path: str) -> float:
     row = observation.rows.get(path)
     return np.nan if observation.held_up is None or row is None else float(observation.held_up[row])
+
+
+def _throttled(observation: Observation) -> Floats:
+    above = observation.throttled_above
+    return observation.throttled if above is None else observation.throttled + above
 
 
 def _of(column_of: Callable[[Observation], Floats | None]) -> Callable[[Observation, str], float]:

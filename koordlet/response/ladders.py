@@ -46,12 +46,13 @@ def cgroup_reads(observation: Observation, settings: ResponseSettings) -> Cgroup
     if cpus:
         busiest = np.argsort(-np.nan_to_num(observation.cpu_cores), kind="stable")[:_MOST_BYSTANDERS]
         cpus |= {observation.cgroups[row].path for row in busiest.tolist() if observation.cpu_cores[row] > 0}
-    throttled = np.flatnonzero(observation.throttled > settings.loss_budget_seconds_per_second).tolist()
+    rows = np.flatnonzero(observation.throttled > settings.loss_budget_seconds_per_second).tolist()
+    throttled = [
+        info.path
+        for info in (observation.cgroups[row] for row in rows)
+        if info.path in victims or (settings.fast_path and QoSClass(info.qos).latency_sensitive)
+    ]
     return CgroupReads(
         cpus=frozenset(cpus),
-        quota=frozenset(
-            info.path
-            for info in (observation.cgroups[row] for row in throttled)
-            if info.path in victims or (settings.fast_path and QoSClass(info.qos).latency_sensitive)
-        ),
+        quota=frozenset(each for path in throttled for each in observation.up_to_pod(path)),
     )

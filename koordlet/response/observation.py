@@ -69,6 +69,8 @@ class Observation:
     where that is not measured."""
     held_up: Floats | None = None
     """Of these the ones by other cgroups and by the quotas of ancestors: what a setting on others or above can cost."""
+    throttled_above: Floats | None = None
+    """Of these the ones by the quotas of ancestors; None where that is not measured."""
     weights: Floats | None = None
     """cpu.weight; NaN where it was not read. None where none was."""
     request_cores: Floats | None = None
@@ -103,6 +105,13 @@ class Observation:
     def wanted_cores(self) -> Floats:
         """CPU time that each cgroup's threads used or waited for."""
         return self.cpu_cores if self.cpu_waits is None else self.cpu_cores + self.cpu_waits
+
+    def up_to_pod(self, path: str) -> list[str]:
+        """Return a cgroup and those above it that belong to its pod alone, nearest first."""
+        row = self.rows.get(path)
+        uid = "" if row is None else self.cgroups[row].pod_uid
+        above = (each for each in ancestors(path) if each in self.rows)
+        return [path, *(each for each in above if uid and self.cgroups[self.rows[each]].pod_uid == uid)]
 
     def used_by(self, path: str) -> float:
         """Return the cores that a cgroup uses, with all that lives in it."""
@@ -362,6 +371,7 @@ def observe(
         slowdown=slowdown,
         believes_kubernetes=believes_kubernetes,
         cpu_waits=waits / 1e9 if waits is not None and is_own else None,
+        throttled_above=None if above is None else above / 1e9,
         held_up=None if "cpu" not in lost else lost["cpu"] + _first(above, nothing) / 1e9,
     )
     return observation if earlier is None else _sharing(observation, earlier)

@@ -13,7 +13,7 @@ from koordlet.response.trial import Judgement, judge
 
 
 def claim(applied: AppliedRung, victim: str, history: History, settings: ResponseSettings) -> float:
-    """Return the mean loss over a trial that a rung is judged by: to the victim's own quota, or to the culprit."""
+    """Return the mean loss over a trial that a rung is judged by: to quotas on its victim and above, or to culprits."""
     if applied.rung.relieves_victim:
         return history.throttled(victim, settings.verify_ticks)
     return history.lost(_pair(applied, victim), settings.verify_ticks)

@@ -112,7 +112,9 @@ def _fewest_cores(observation: Observation, interference: Interference, settings
 def _burst(observation: Observation, interference: Interference, settings: ResponseSettings) -> tuple[Intent, ...]:
     """Let a throttled victim exceed its quota by what it saved before, up to as much again.
 
-    Nothing for one that uses more than half of its quota: it saves little, and needs a larger one.
+    The kubelet gives a pod the sum of its containers' quotas, so a container's burst ends at its pod's quota unless
+    that may be exceeded, too. Nothing for one that uses more than half of its quota: it saves little, and needs a
+    larger one.
     Mainline kernels take no burst above the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
     """
     row = observation.rows.get(interference.victim)
@@ -120,13 +122,14 @@ def _burst(observation: Observation, interference: Interference, settings: Respo
         return ()
     if observation.rank(interference.victim) >= PROTECTED_RANK:
         return ()
-    quota_us = observation.capabilities.cgroup_quota_us.get(interference.victim)
-    if quota_us is None or is_busy(observation.used_by(interference.victim), quota_us / PERIOD_US):
+    quotas = observation.capabilities.cgroup_quota_us
+    own_us = quotas.get(interference.victim)
+    if own_us is None or is_busy(observation.used_by(interference.victim), own_us / PERIOD_US):
         return ()
-    return (
-        setting(
-            interference, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=interference.victim, value=str(quota_us)
-        ),
+    return tuple(
+        setting(interference, settings, Strength.INVISIBLE, Knob.CPU_BURST, at=path, value=str(quota_us))
+        for path in observation.up_to_pod(interference.victim)
+        if (quota_us := quotas.get(path)) is not None
     )
 
 

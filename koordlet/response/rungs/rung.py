@@ -83,7 +83,7 @@ class Rung:
     """Released after `freeze_seconds`, whatever the loss."""
     steering: Steering | None = None
     relieves_victim: bool = False
-    """Set on the victim, and judged by the time that its own quota costs it."""
+    """Set on the victim, and judged by the time that quotas cost it, its own and those above."""
     outlasts_lift: bool = False
     """Its effect stays for long after it is taken back: a short lift shows nothing."""
     yields: bool = False

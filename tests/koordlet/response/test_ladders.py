@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from api.intents import Intent, Knob, Reclaim, Setting, Strength
 from api.verdicts import Verdict
 from koordlet.response.host_capabilities import CacheCapabilities, CgroupReads, HostCapabilities
 from koordlet.response.ladders import LADDERS, cgroup_reads
+from koordlet.response.observation import Observation
 from koordlet.response.policy import ResponsePolicy
 from koordlet.response.rungs.cache import schemata
 from koordlet.response.rungs.rung import Interference
@@ -112,6 +114,55 @@ def test_a_trip_finds_the_quota_of_a_throttled_victim_read_in_the_last_tick() ->
     assert response.trip(last, HOG, WEB, resource="cpu", lost=0.4) == []
     known = replace(last, capabilities=replace(burst_alone, cgroup_quota_us=read))
     assert knobs(response.trip(known, HOG, WEB, resource="cpu", lost=0.4)) == [(WEB, Knob.CPU_BURST, "60000")]
+
+
+POD = "/kubepods/burstable/pod-web"
+CONTAINER = f"{POD}/c"
+
+
+def pod_tick(now: float, *, own: float, above: float, quotas: dict[str, int | None]) -> Observation:
+    """A throttled container in a pod with a quota, beside best-effort work that costs it a little."""
+    tick = look(
+        now,
+        [verdict_on(victim=CONTAINER)],
+        lost=0.0,
+        classes={"/kubepods/burstable": "", POD: "LS", CONTAINER: "LS", "/batch": "BE", HOG: "BE"},
+        capabilities=HostCapabilities(frozenset({Knob.CPU_BURST}), cpus=(0, 1), cgroup_quota_us=quotas),
+    )
+    ids = {POD: "uid-web", CONTAINER: "uid-web"}
+    here = np.array([info.path == CONTAINER for info in tick.cgroups])
+    return replace(
+        tick,
+        cgroups=tuple(replace(info, pod_uid=ids.get(info.path, "")) for info in tick.cgroups),
+        lost={"cpu": 0.3 * here},
+        throttled=own * here,
+        throttled_above=above * here,
+    )
+
+
+def test_a_containers_burst_reaches_as_far_as_its_pods_quota_lets_it() -> None:
+    known: dict[str, int | None] = {CONTAINER: 60_000, POD: 80_000, "/kubepods/burstable": 400_000}
+    tick = pod_tick(0.0, own=0.3, above=0.0, quotas=known)
+    assert cgroup_reads(tick, ResponseSettings()).quota == {CONTAINER, POD}
+    assert knobs(ResponsePolicy().step(tick)) == [
+        (CONTAINER, Knob.CPU_BURST, "60000"),
+        (POD, Knob.CPU_BURST, "80000"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("above", "kept"), [pytest.param(0.0, True, id="it-runs"), pytest.param(0.3, False, id="it-waits-one-level-up")]
+)
+def test_a_burst_is_kept_only_if_no_quota_above_takes_what_it_gives(above: float, kept: bool) -> None:
+    response = ResponsePolicy()
+    steps = []
+    for second in range(12):
+        has_burst = bool(response.active_rungs)
+        own, moved = (0.0, above) if has_burst else (0.3, 0.0)
+        response.step(pod_tick(second, own=own, above=moved, quotas={CONTAINER: 60_000}))
+        steps += [(step.rung, step.kind) for step in response.steps]
+    assert steps[0] == ("burst", StepKind.APPLIED)
+    assert (("burst", StepKind.KEPT) in steps) is kept
 
 
 BUSY = frozenset({WEB, HOG, "/online", "/batch", "/batch/bystander"})
