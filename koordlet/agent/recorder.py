@@ -21,8 +21,9 @@ from koordlet.config import RecordingSettings
 
 _log = logging.getLogger(__name__)
 
-_UNFINISHED = ".new"
-"""Suffix of a segment whose header is not written yet; an agent killed meanwhile leaves one behind."""
+_UNFINISHED = f"{SUFFIX}.new"
+"""Suffix of a segment whose header is not written yet; an agent killed meanwhile leaves one behind. Names its format:
+others may keep files of theirs in a directory that an operator chose."""
 
 RETRY_SECONDS = 10.0
 """Time after a failure during which frames are lost before the next attempt."""

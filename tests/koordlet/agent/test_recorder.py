@@ -150,9 +150,11 @@ def test_a_disk_without_room_for_a_header_leaves_no_empty_file(recorder: Recorde
 
 def test_what_a_killed_agent_left_of_a_header_is_cleared_away(recorder: Recorder, tmp_path: Path) -> None:
     (tmp_path / "rec").mkdir()
-    (tmp_path / "rec" / "20260101T000000Z-0-000000.new").write_bytes(b"KOORD")
+    (tmp_path / "rec" / "20260101T000000Z-0-000000.koordrec.new").write_bytes(b"KOORD")
+    (tmp_path / "rec" / "letter.new").write_bytes(b"of another program")
     recorder.record(frame(0), Judge(JudgeSettings()))
-    assert [path.suffix for path in (tmp_path / "rec").iterdir()] == [".koordrec"]
+    assert sorted(path.suffix for path in (tmp_path / "rec").iterdir()) == [".koordrec", ".new"]
+    assert (tmp_path / "rec" / "letter.new").read_bytes() == b"of another program"
 
 
 def test_a_directory_that_cannot_be_made_stops_recording_not_judging(tmp_path: Path) -> None:
