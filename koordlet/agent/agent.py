@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import resource
 import time
@@ -128,6 +129,8 @@ class Agent:
 
     def _update_cgroups(self, *, everything: bool) -> None:
         removed = self._known.update(everything=everything)
+        if self._walk.unopened:
+            self.lost["walk.descriptors"] = self._walk.unopened
         if removed:
             for collector in self._collectors.values():
                 collector.forget(removed)
@@ -229,7 +232,7 @@ class Agent:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         columns = {
             "agent.cpu_ns": np.array([int((usage.ru_utime + usage.ru_stime) * 1e9)], dtype=np.uint64),
-            "agent.rss_bytes": np.array([float(resident_bytes())]),
+            "agent.rss_bytes": np.array([_resident_bytes_if_known()]),
             "agent.tick_ns": np.array([float(tick_ns)]),
             "agent.cgroups": np.array([float(len(self._known.cgroups))]),
             "agent.cgroups_passed_over": np.array([float(self._walk.passed_over)]),
@@ -247,6 +250,14 @@ class Agent:
 def resident_bytes() -> int:
     """Resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def _resident_bytes_if_known() -> float:
+    """NaN where no descriptor is free, which must not end the tick."""
+    try:
+        return float(resident_bytes())
+    except OSError:
+        return math.nan
 
 
 def raise_descriptor_limit() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from api.cgroup_path import path_text, raw_path
 
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""Nothing can be opened at present: that says nothing of what is there."""
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ENAMETOOLONG)
 """Errors of files that are not there, or not for us: no path reaches a cgroup so deep that its own is too long."""
 _READ_BYTES = 16384
@@ -45,6 +47,7 @@ class HostTree:
 class KeptFiles:
     """One file of many cgroups, opened once and read again and again at offset 0.
 
+    Where no descriptor is free it closes those that it keeps, and opens anew what is asked for.
     `vanished` counts reads that found the cgroup gone between listing and reading; `malformed` is for the
     caller to count what it could not parse.
     """
@@ -74,7 +77,14 @@ class KeptFiles:
         return f"{self._mount}{raw_path(cgroup) if cgroup != '/' else ''}/{self._filename}"
 
     def _open(self, cgroup: str) -> int:
-        fd = os.open(self._path(cgroup), os.O_RDONLY | os.O_CLOEXEC)
+        path, flags = self._path(cgroup), os.O_RDONLY | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags)
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS or not self._fds:
+                raise
+            self.close()
+            fd = os.open(path, flags)
         self._fds[cgroup] = fd
         return fd
 

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from api.cgroup_path import lineage, path_text
+from koordlet.host.files import OUT_OF_DESCRIPTORS
 
 
 @dataclass(slots=True)
@@ -67,6 +68,9 @@ class CgroupWalk:
         self._removed: dict[int, str] = {}
         self._owners: dict[int, int] = {}
         self._trusted = frozenset((0, os.geteuid()))
+        self.unopened = 0
+        """Times that a directory was not opened or not listed for want of a descriptor. What is known stays known, and
+        the others are tried again in turn."""
 
     @property
     def paths(self) -> dict[int, str]:
@@ -123,7 +127,8 @@ class CgroupWalk:
                 continue
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above.fd if above else None)
-            except OSError:  # gone between listing and opening
+            except OSError as error:  # mostly gone between listing and opening
+                self.unopened += error.errno in OUT_OF_DESCRIPTORS
                 continue
             status = os.fstat(fd)
             directory = self._directories[path] = _Directory(fd, status.st_ino, name, above)
@@ -213,13 +218,14 @@ class CgroupWalk:
         except OSError:
             return False
 
-    @staticmethod
-    def _list(directory: _Directory) -> Iterator[str]:
+    def _list(self, directory: _Directory) -> Iterator[str]:
         try:
             with os.scandir(directory.fd) as entries:
                 yield from (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-        except OSError:  # removed while it was listed
-            return
+        except OSError as error:  # mostly removed while it was listed
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self.unopened += 1
+                yield from directory.children
 
     def _leave(self, path: str, *, counts: bool = True) -> None:
         """Drop a directory and all below it; `counts` unless the boundaries are being found anew."""

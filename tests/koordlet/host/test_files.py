@@ -1,7 +1,10 @@
 """Readers of kernel files: absent is a value, malformed is an error or a counted row."""
 
 import os
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -131,6 +134,45 @@ def test_cgroups_however_deep_are_walked(tmp_path: Path) -> None:
     change = walk.scan(everything=True)
     assert (len(change.added), len(change.removed)) == (600, 600)
     walk.close()
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """Let this process open so many files more, and no other."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(map(int, os.listdir("/proc/self/fd"))) + 1
+    filling = [os.open("/dev/null", os.O_RDONLY) for _ in range(most)]  # fill the gaps below the limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(filling) + 1 + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in filling:
+            os.close(fd)
+
+
+def test_without_a_free_descriptor_what_is_known_stays_and_the_rest_comes_later(tmp_path: Path) -> None:
+    make_tree(tmp_path, {f"pod-{number}": {} for number in range(20)})
+    walk = CgroupWalk(tmp_path, relist_every=1)
+    with descriptors_left(8):
+        known = set(walk.scan().added.values())
+        assert "/" in known
+        assert 1 < len(known) <= 8
+        assert walk.unopened > 0
+        assert not walk.scan().removed, "no descriptor is no sign that a cgroup is gone"
+    assert known | set(walk.scan().added.values()) == {"/", *(f"/pod-{number}" for number in range(20))}
+    walk.close()
+
+
+def test_kept_files_give_their_descriptors_back_rather_than_fail(tmp_path: Path) -> None:
+    make_tree(tmp_path, {f"pod-{number}": {"cpu.stat": f"x {number}\n"} for number in range(20)})
+    files = KeptFiles(tmp_path, "cpu.stat")
+    with descriptors_left(8):
+        found = [files.read(f"/pod-{number}") for number in range(20)]
+    assert found == [f"x {number}\n".encode() for number in range(20)]
+    with descriptors_left(0), pytest.raises(HostError, match="Too many open files"):
+        KeptFiles(tmp_path, "cpu.stat").read("/pod-1")
+    files.close()
 
 
 def test_what_a_user_owns_is_delegated_and_all_below_it(tmp_path: Path) -> None:
