@@ -43,15 +43,19 @@ def doctor(config: Path | None, node: str, kubeconfig: str, as_object: bool, sel
     from koordlet.control.hook_findings import hook_findings
     from koordlet.doctor import Finding, as_json, examine, has_cpu_blame
     from koordlet.host.files import HostTree
+    from koordlet.kube.kept_spec import KeptSpec
+    from koordlet.kubelet.opening import node_name
 
     settings = settings_of(config)
     try:
-        acting = Finding("acting", available=True, reason=who_may_act(settings))
         findings = examine(settings, node=node, kubeconfig=kubeconfig)
         in_cluster = all(each.name != "cluster" for each in findings)
         hooks = hook_findings(settings, HostTree(Path(settings.root)), in_cluster=in_cluster)
         findings += [Finding(each.name, each.available, each.reason, each.remedy) for each in hooks]
-        findings.append(acting)
+        kept = KeptSpec(Path(settings.enforcer.state_dir), node_name(node or settings.cluster.node_name))
+        spec = kept.load() if in_cluster else None
+        source = " (by the NodeSLO that the agent followed last)" if spec is not None else ""
+        findings.append(Finding("acting", available=True, reason=who_may_act(settings, spec) + source))
     except (SettingsError, PluginError) as error:
         die(str(error), code=USAGE_ERROR)
     if as_object:

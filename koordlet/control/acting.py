@@ -1,15 +1,17 @@
 """Who may act on this node, and on cgroups of which classes, for `koordlet doctor`."""
 
 import os
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 from koordlet.config import AgentSettings
 from koordlet.control.strategy_runner import open_strategies
 from koordlet.enforcer.enforcer import ANSWER
 
 
-def who_may_act(settings: AgentSettings) -> str:
-    """Return what the settings allow, as one line; a NodeSLO of the cluster may enable more strategies.
+def who_may_act(settings: AgentSettings, spec: Mapping[str, Any] | None = None) -> str:
+    """Return what the settings allow, as one line; with the `spec` of a NodeSLO what that allows in their place.
 
     Raises SettingsError for strategies that cannot be opened.
     """
@@ -17,6 +19,8 @@ def who_may_act(settings: AgentSettings) -> str:
     if not enforcer.enabled:
         return "nothing is changed: [enforcer] enabled is off"
     runner = open_strategies(settings.strategies, "the settings", live=True)
+    if runner is not None and spec is not None:
+        runner.follow(spec, "the NodeSLO")
     classes = {ANSWER: frozenset(settings.response.limited_classes)}
     for name, strategy in runner.strategies.items() if runner is not None else ():
         if strategy.settings != type(strategy)().settings:

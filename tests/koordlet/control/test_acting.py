@@ -40,6 +40,15 @@ def test_classes_above_best_effort_are_named(tmp_path: Path) -> None:
     assert "response may limit BE, unclassed" in said(enforcer, response=limited)
 
 
+def test_the_nodes_slo_goes_before_the_settings() -> None:
+    enforcer = EnforcerSettings(enabled=True, strategies=("*",))
+    settings = AgentSettings(enforcer=enforcer, strategies=StrategiesSettings(node_slo=SLO))
+    spec = {"extensions": {"watermarks": {"enable": True}, "coldMemory": {"enable": True, "qosClasses": ["BE"]}}}
+    reason = who_may_act(settings, spec)
+    assert "cold_memory may limit BE;" in f"{reason};"
+    assert "cpu_suppress" not in reason, "the cluster's object does not enable it"
+
+
 def test_settings_that_are_refused_are_told() -> None:
     enforcer = EnforcerSettings(enabled=True, strategies=("*",))
     broken = StrategiesSettings(node_slo={"extensions": {"coldMemory": {"enable": 5}}})
