@@ -7,6 +7,10 @@ time is taken until the file reads what it read before. The agent is the real on
     python -m bench.reaction --onsets 100
     python -m bench.reaction --onsets 100 --layout pods
 
+With --breakdown the agent logs its trips, and the time to the first rung is told in three parts: until the service
+first lost anything (no request had come, or it had a CPU), from then until the kernel's budget was lost, and from the
+trip to the end of its answer.
+
 With --storm so many more best-effort cgroups are there, and CPU suppression changes the CPUs of all of them at each
 onset and at each end: the first rung must not wait for these changes, nor for the budget that they use up.
 """
@@ -15,10 +19,12 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from threading import Event
 
@@ -115,6 +121,27 @@ def storm(stage: Stage, count: int) -> Iterator[None]:
             cgroup.remove()
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Parts of the time to one first rung, in seconds."""
+
+    unharmed: float
+    losing: float
+    answering: float
+
+
+ACTED = re.compile(r"lost [\d.]+ ms of ([\d.]+) ms to cgroup \d+; acted, ([\d.]+) ms after")
+
+
+def parts(log: str, reached: float) -> Parts | None:
+    """Return the parts by what the agent logged since the onset; None where no trip was acted upon."""
+    found = ACTED.search(log)
+    if found is None:
+        return None
+    losing, answering = (float(text) / 1e3 for text in found.groups())
+    return Parts(max(reached - losing - answering, 0.0), losing, answering)
+
+
 def summary(name: str, seconds: np.ndarray, goal: str) -> None:
     """Return a summary line; what never came counts as slower than all."""
     ranked = np.where(np.isnan(seconds), np.inf, seconds)
@@ -134,17 +161,19 @@ def main() -> int:
         help="two sibling cgroups, or two Burstable pods as the kubelet lays them out",
     )
     parser.add_argument("--storm", type=int, default=0, metavar="CGROUPS", help="cgroups that change at each onset")
+    parser.add_argument("--breakdown", action="store_true", help="tell where the time to the first rung goes")
     parser.add_argument("--json", type=Path, help="write every figure here")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         print("error: cgroups need root\nhint: run it with sudo", file=sys.stderr)
         return 3
     found: list[tuple[float, float]] = []
+    broken_down: list[Parts] = []
     seconds = arguments.service_ms / 1e3
     layout = {layout.name: layout for layout in (SIBLINGS, PODS)}[arguments.layout]
     with until_signalled() as stop, staged(seconds, layout) as stage, storm(stage, arguments.storm):
         stage.start_service()
-        stage.start_agent(acts=True)
+        stage.start_agent(acts=True, verbose=arguments.breakdown)
         rate = arguments.load * (os.cpu_count() or 1) / seconds
         os.sched_setscheduler(
             0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(10)
@@ -156,13 +185,19 @@ def main() -> int:
                 break
             stage.check()
             records.read()
+            logged = stage.log.stat().st_size
             found.append(onset(stage, number, stop))
             reached, released = found[-1]
             print(f"{number + 1:>4} first rung {reached * 1e3:8.1f} ms   release {released:6.2f} s", flush=True)
+            each = parts(stage.log.read_bytes()[logged:].decode(errors="replace"), reached)
+            if each is not None:
+                broken_down.append(each)
     figures = np.array(found).reshape(-1, 2)
     if len(figures):
         summary("onset to first rung", figures[:, 0], "median <= 25 ms, p99 <= 120 ms")
         summary("end to release", figures[:, 1], "<= 10 s")
+    for part in fields(Parts) if broken_down else ():
+        summary(f"  {part.name}", np.array([getattr(each, part.name) for each in broken_down]), "-")
     if arguments.json:
         arguments.json.write_text(
             json.dumps({"first_rung_seconds": figures[:, 0].tolist(), "release_seconds": figures[:, 1].tolist()})

@@ -308,10 +308,11 @@ class ControlLoop:
         intents = self.response.trip(observation, culprit, victim, resource="cpu", lost=lost)
         if not intents:
             return "ignored"
-        self._record(self.response.steps)
+        steps = self.response.steps
         settings = [intent for intent in self._intents if isinstance(intent, Setting)]
         self._intents = [*settings, *intents]  # one-shot actions were done in the tick
         self._enforce_alone(intents, observation)
+        self._record(steps)  # the log can wait
         return "acted"
 
     def _enforce_alone(self, intents: Sequence[Intent], observation: Observation) -> None:

@@ -111,8 +111,16 @@ class Stage:
         counter = self.directory / "blocks"
         return batch.blocks_done(counter) if counter.exists() else 0
 
-    def start_agent(self, *, acts: bool) -> IO[bytes]:
-        """Start the agent with the classes of both cgroups; its verdicts come on the returned pipe as JSON lines."""
+    @property
+    def log(self) -> Path:
+        """Path of the agent's log."""
+        return self.directory / "koordlet.log"
+
+    def start_agent(self, *, acts: bool, verbose: bool = False) -> IO[bytes]:
+        """Start the agent with the classes of both cgroups; its verdicts come on the returned pipe as JSON lines.
+
+        A `verbose` one logs trips.
+        """
         path = self.directory / "koordlet.toml"
         dry = "false" if acts else "true"
         named = ", ".join(f'"{name}"' for name in self.strategies)
@@ -128,15 +136,15 @@ class Stage:
         )
         path.write_text(text)
         program = [sys.executable, "-P", "-m", "koordlet", "run", "--standalone", "--json", "--config", str(path)]
-        log = (self.directory / "koordlet.log").open("ab")
-        with log:
+        program += ["-v"] * verbose
+        with self.log.open("ab") as log:
             return self.reading(subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log))
 
     def check(self) -> None:
         """Raise StageError if the agent has exited."""
         for process in self._running:
             if "run" in process.args and process.poll() is not None:  # type: ignore[operator]
-                log = (self.directory / "koordlet.log").read_text(errors="replace").strip().splitlines()
+                log = self.log.read_text(errors="replace").strip().splitlines()
                 raise StageError(f"the agent ended with status {process.returncode}: {log[-1] if log else 'no output'}")
 
     def stop_programs(self) -> None:
