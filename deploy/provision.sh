@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages that Koord needs on Debian or Ubuntu; elsewhere prints which are missing and stops.
 #   deploy/provision.sh build run [test] [vm]     sections of packages.txt
+# For a kernel without BTF `run` brings `bcc` too, and the kernel's headers where apt has them.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -gt 0 ] || { echo "usage: $0 SECTION... (sections of $here/packages.txt)" >&2; exit 2; }
@@ -11,11 +12,16 @@ wanted() { # the packages of the named sections
     inside && !/^#/ && NF { print $1 }' "$here/packages.txt"
 }
 
+if [[ " $* " == *" run "* && " $* " != *" bcc "* && ! -e ${KOORD_BTF:-/sys/kernel/btf/vmlinux} ]]; then
+  set -- "$@" bcc
+  headers=linux-headers-$(uname -r)
+fi
 mapfile -t packages < <(wanted "$@")
 if ! command -v apt-get >/dev/null; then
   echo "this is not Debian or Ubuntu; the equivalents of these packages are needed: ${packages[*]}" >&2
   exit 3
 fi
+if [ -n "${headers:-}" ] && apt-cache show "$headers" >/dev/null 2>&1; then packages+=("$headers"); fi
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")

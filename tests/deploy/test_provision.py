@@ -1,0 +1,86 @@
+"""The provisioning script, beside stand-ins for the programs of the distribution that it calls."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.charts import ROOT
+
+SCRIPT = ROOT / "deploy" / "provision.sh"
+HEADERS = f"linux-headers-{platform.release()}"
+STANDINS = {
+    "dpkg-query": 'for last; do :; done; grep -qx "$last" "$FOLDER/installed" && echo installed',
+    "apt-cache": 'for last; do :; done; grep -qx "$last" "$FOLDER/offered"',
+    "apt-get": 'echo "$*" >>"$FOLDER/apt"',
+    "id": "echo 0",
+    "systemctl": "true",
+}
+
+
+class Distribution:
+    """Debian as the script sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        for name, text in STANDINS.items():
+            path = folder / "bin" / name
+            path.write_text(f"#!/bin/sh\n{text}\n")
+            path.chmod(0o755)
+        self.has(installed=(), offered=())
+
+    def has(self, *, installed: tuple[str, ...], offered: tuple[str, ...]) -> None:
+        """Set what is installed, and what else apt knows."""
+        (self.folder / "installed").write_text("".join(f"{name}\n" for name in installed))
+        (self.folder / "offered").write_text("".join(f"{name}\n" for name in offered))
+
+    def run(self, *sections: str, btf: bool = True) -> set[str]:
+        """Run the script and return the packages that apt was asked for."""
+        known = self.folder / "btf"
+        known.unlink(missing_ok=True)
+        if btf:
+            known.touch()
+        own = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "FOLDER": str(self.folder), "KOORD_BTF": str(known)}
+        done = subprocess.run([SCRIPT, *sections], capture_output=True, text=True, env=os.environ | own, check=False)
+        assert done.returncode == 0, done.stderr
+        asked = self.folder / "apt"
+        lines = asked.read_text().splitlines() if asked.exists() else []
+        asked.unlink(missing_ok=True)
+        return {word for line in lines if line.startswith("install") for word in line.split()[1:] if word[0] != "-"}
+
+
+@pytest.fixture
+def distribution(tmp_path: Path) -> Distribution:
+    return Distribution(tmp_path)
+
+
+def test_what_is_missing_of_the_sections_is_installed(distribution: Distribution) -> None:
+    wanted = distribution.run("build", "run")
+    assert {"clang-14", "libbpf1", "python3-venv"} <= wanted
+    assert not {"fio", "qemu-system-x86", "python3-bpfcc"} & wanted
+    distribution.has(installed=tuple(wanted - {"kmod"}), offered=())
+    assert distribution.run("build", "run") == {"kmod"}
+    distribution.has(installed=tuple(wanted), offered=())
+    assert distribution.run("build", "run") == set()
+
+
+def test_a_kernel_without_btf_gets_bcc_and_the_headers_that_apt_has(distribution: Distribution) -> None:
+    assert "python3-bpfcc" in distribution.run("build", "run", btf=False)
+    assert HEADERS not in distribution.run("build", "run", btf=False), "apt does not know them"
+    distribution.has(installed=(), offered=(HEADERS,))
+    assert {"python3-bpfcc", HEADERS} <= distribution.run("build", "run", btf=False)
+    assert HEADERS not in distribution.run("build", "run")
+
+
+def test_an_image_has_no_use_for_the_headers_of_the_machine_that_builds_it(distribution: Distribution) -> None:
+    distribution.has(installed=(), offered=(HEADERS,))
+    assert distribution.run("image", btf=False) == distribution.run("image")
+    assert HEADERS not in distribution.run("bcc", btf=False)
+
+
+def test_without_sections_it_says_how_it_is_used() -> None:
+    done = subprocess.run([SCRIPT], capture_output=True, text=True, check=False)
+    assert (done.returncode, "usage:" in done.stderr) == (2, True)
