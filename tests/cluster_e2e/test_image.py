@@ -2,8 +2,10 @@
 
 KOORD_IMAGE is the archive that `python -m deploy.release image` makes. Nothing of the host's interpreter or libraries
 is in these containers. A stock kube-scheduler places the chart's pods, koord-scheduler of the image the service.
+Service and batch work are those that the Vagrant machine gets.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -12,14 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+import yaml
 
 from api.crds import NODE_SLO
-from cluster import CONFIG_MAPS, EVENTS, PODS, Document, Key, Query, custom
+from cluster import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, DeleteOptions, Document, Key, Query, custom
+from cluster.errors import NotFound
 from cluster.transport import Request
 from koordlet.enforcer.journal_format import JournalEntry, Kind, decode
 from tests.cluster_e2e import test_chart as chart
@@ -29,11 +33,11 @@ from tests.cluster_e2e.control_plane import HOST, free_ports
 from tests.cluster_e2e.node import Node
 from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, QOS_CLASS
 from tests.cluster_e2e.release import REPOSITORY, Release
-from tests.cluster_e2e.test_enforcement import uid_of
+from tests.cluster_e2e.test_enforcement import SOME_CPU, uid_of
 from tests.cluster_e2e.test_koordlet import BUSY, settings_below
 from tests.deploy.charts import ROOT as TREE
 from tests.e2e.test_dashboards import Prometheus, program
-from tests.waiting import wait_for
+from tests.waiting import alive, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -41,11 +45,8 @@ SERVERS = ("koord-manager", "koord-scheduler", "koord-descheduler")
 NOBODY = 65532
 NEXT = "next"
 """Tag of the image that the release is upgraded to."""
-SERVICE = {"requests": {"cpu": "500m"}}
-CULPRIT = {"requests": {"cpu": "200m"}}
-"""Of best-effort class by its label alone: the kubelet gives it CPU shares, so that it can harm the service."""
-TWICE_BUSY = ["sh", "-c", "while :; do :; done & while :; do :; done"]
-CULPRITS = ("hog-0", "hog-1", "hog-2")
+PROTECTED = TREE / "deploy" / "vagrant" / "protected.yaml"
+"""Service and batch work; with the programs, and the second pod of each during an upgrade, they fit into two CPUs."""
 SETTINGS = """
 [page]
 remote = true
@@ -54,6 +55,14 @@ enabled = true
 [response]
 hold_seconds = 300.0
 """
+PLACES_ANYWAY = """
+scheduler_name = "koord-scheduler"
+[plugins.loadaware]
+usage_thresholds = {}
+[plugins.interference]
+verdict_lost_seconds = 1000.0
+"""
+"""What else runs on the machine is no reason to leave the only node out."""
 SLO = {
     "resource-threshold-config": json.dumps({"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 65}})
 }
@@ -61,15 +70,9 @@ SCRAPES = """
 global: {{scrape_interval: 1s}}
 scrape_configs:
 - job_name: pods
-  kubernetes_sd_configs: [{{role: pod, kubeconfig_file: {kubeconfig}}}]
-  relabel_configs:
-  - {{action: keep, source_labels: [__meta_kubernetes_pod_annotation_prometheus_io_scrape], regex: "true"}}
-  - action: replace
-    source_labels: [__meta_kubernetes_pod_ip, __meta_kubernetes_pod_annotation_prometheus_io_port]
-    separator: ":"
-    target_label: __address__
-  - {{action: replace, source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_name], target_label: job}}
+  file_sd_configs: [{{files: [{targets}]}}]
 """
+"""Debian's Prometheus is built without the discovery of pods: the test writes what that would find."""
 
 
 @pytest.fixture
@@ -102,18 +105,63 @@ def stock_scheduler(node: Node) -> Iterator[None]:
 
 
 @pytest.fixture
-def prometheus(node: Node, tmp_path: Path) -> Iterator[Prometheus]:
-    """Debian's Prometheus, which finds the pods by the chart's annotations."""
+def targets(tmp_path: Path) -> Path:
+    """File of what Prometheus scrapes."""
+    return tmp_path / "targets.json"
+
+
+@pytest.fixture
+def prometheus(targets: Path, tmp_path: Path) -> Iterator[Prometheus]:
+    """Debian's Prometheus."""
     if shutil.which("prometheus") is None:
         pytest.skip("no prometheus here: install the package")
     (port,) = free_ports(1)
-    settings = tmp_path / "prometheus.yml"
-    settings.write_text(SCRAPES.format(kubeconfig=node.kubeconfig))
+    settings, log = tmp_path / "prometheus.yml", tmp_path / "prometheus.log"
+    settings.write_text(SCRAPES.format(targets=targets))
     flags = [f"--config.file={settings}", f"--storage.tsdb.path={tmp_path}/tsdb"]
-    with program(["prometheus", *flags, f"--web.listen-address=127.0.0.1:{port}"], tmp_path / "prometheus.log"):
+    with program(["prometheus", *flags, f"--web.listen-address=127.0.0.1:{port}"], log) as process:
         found = Prometheus(port)
-        wait_for(found.ready, check=(tmp_path / "prometheus.log").read_text)
+        wait_for(found.ready, check=alive(process, log))
         yield found
+
+
+def annotated(release: Release) -> list[Document]:
+    """Pods that ask to be scraped, by their annotations, as targets of Prometheus."""
+    found = []
+    for pod in release.pods():
+        metadata = pod["metadata"]
+        if metadata.get("annotations", {}).get("prometheus.io/scrape") == "true":
+            address = f"{pod['status']['podIP']}:{metadata['annotations']['prometheus.io/port']}"
+            found.append({"targets": [address], "labels": {"job": metadata["labels"]["app.kubernetes.io/name"]}})
+    return found
+
+
+@pytest.fixture
+def batch(node: Node, pods: Pods) -> Iterator[Callable[[], list[str]]]:
+    """Begins the batch work, and returns the names of its pods when they run."""
+    wanted, key = manifest("Deployment", pods), Key(pods.namespace, "batch")
+    query = Query(pods.namespace, labels="app.kubernetes.io/name=batch")
+
+    def begin() -> list[str]:
+        node.client.create(DEPLOYMENTS, wanted)
+        replicas = wanted["spec"]["replicas"]
+        wait_for(lambda: len(node.client.list(PODS, query).items) == replicas, interval_seconds=0.2)
+        names = [item.identity.key.name for item in node.client.list(PODS, query).items]
+        for name in names:
+            pods.await_phase(name, "Running")
+        return names
+
+    yield begin
+    with contextlib.suppress(NotFound):
+        node.client.delete(DEPLOYMENTS, key, DeleteOptions(propagation_policy="Foreground"))
+    wait_for(lambda: node.client.find(DEPLOYMENTS, key) is None, interval_seconds=0.2)
+
+
+def manifest(kind: str, pods: Pods) -> Document:
+    """The object of a kind that the Vagrant machine gets, in the namespace of the test."""
+    (found,) = (each for each in yaml.safe_load_all(PROTECTED.read_text()) if each["kind"] == kind)
+    found["metadata"]["namespace"] = pods.namespace
+    return dict(found)
 
 
 class Journal:
@@ -181,8 +229,9 @@ def values_of(node: Node, tag: str) -> dict[str, Any]:
     settings = str(values["koordlet"]["settings"]).replace("[enforcer]\n", '[enforcer]\nstrategies = ["*"]\n')
     values["koordlet"] |= {"settings": settings + SETTINGS, "minReadySeconds": 3}
     one = {"enabled": True, "replicas": 1}
+    scheduler = one | {"settings": PLACES_ANYWAY}
     descheduler = one | {"scheduler": {"url": f"http://{HOST}:1", "tlsSecret": ""}}
-    return values | {"image": {"tag": tag}, "manager": one, "scheduler": one, "descheduler": descheduler}
+    return values | {"image": {"tag": tag}, "manager": one, "scheduler": scheduler, "descheduler": descheduler}
 
 
 def kubectl_koord(node: Node, *arguments: str) -> str:
@@ -227,7 +276,13 @@ def burstable_shares(node: Node) -> str:
 
 
 def test_from_installation_to_removal(
-    node: Node, pods: Pods, image: str, stock_scheduler: None, prometheus: Prometheus
+    node: Node,
+    pods: Pods,
+    image: str,
+    stock_scheduler: None,
+    prometheus: Prometheus,
+    targets: Path,
+    batch: Callable[[], list[str]],
 ) -> None:
     begun = time.monotonic()
 
@@ -240,7 +295,7 @@ def test_from_installation_to_removal(
     # A batch pod and a service that were there before, to be left as they were found.
     early = [
         pods.run("early-batch", BUSY, BATCH_RESOURCES, metadata=BATCH),
-        pods.run("early", ["sleep", "3600"], SERVICE, metadata={"labels": {QOS_CLASS: "LS"}}),
+        pods.run("early", ["sleep", "3600"], SOME_CPU, metadata={"labels": {QOS_CLASS: "LS"}}),
     ]
     before = settings_below(ROOT)
     release, journal = Release(node), Journal(node.directory / "koord-state")
@@ -253,26 +308,26 @@ def test_from_installation_to_removal(
         release.await_rollout("koordlet", *SERVERS)
         tell(f"installed; {len(release.pods())} pods are Ready")
         check_rights(release)
+        targets.write_text(json.dumps(annotated(release)))
         web = placed_by_the_image(node, pods)
         tell("the service is placed by koord-scheduler")
         wait_for(lambda: suppress_is_told(node), 90, interval_seconds=0.5, check=story)
         tell("koord-manager has made the node's NodeSLO")
         alone = share_of(web)
 
-        for name in CULPRITS:
-            pods.run(name, TWICE_BUSY, CULPRIT, metadata={"labels": {QOS_CLASS: "BE"}})
-        uids = [uid_of(pods, name) for name in CULPRITS]
-        tell(f"{len(CULPRITS)} best-effort pods begin; the service has had {alone:.2f} CPUs")
+        culprits = batch()
+        uids = [uid_of(pods, name) for name in culprits]
+        tell(f"{len(culprits)} best-effort pods begin; the service has had {alone:.2f} CPUs")
         verdict = wait_for(lambda: notes(pods, "web", "Interference"), 90, interval_seconds=0.3, check=story)
         tell(f"Event: {verdict[0]}")
         limited = wait_for(
-            lambda: [each for each in CULPRITS if notes(pods, each, "Limited")], 90, interval_seconds=0.3, check=story
+            lambda: [each for each in culprits if notes(pods, each, "Limited")], 90, interval_seconds=0.3, check=story
         )
         tell(f"Event: {notes(pods, limited[0], 'Limited')[0]}")
         ended = wait_for(lambda: notes(pods, "web", "InterferenceEnded"), 120, interval_seconds=0.3, check=story)
         tell(f"Event: {ended[0]}")
         protected = share_of(web)
-        tell(f"the service has {protected:.2f} CPUs beside {len(CULPRITS)} culprits")
+        tell(f"the service has {protected:.2f} CPUs beside {len(culprits)} culprits")
         assert protected > 0.8 * alone
         check_surfaces(node, pods, release, prometheus, limited[0])
 
@@ -320,8 +375,10 @@ def check_rights(release: Release) -> None:
 
 
 def placed_by_the_image(node: Node, pods: Pods) -> Document:
-    labels = {"labels": {QOS_CLASS: "LS"}}
-    web = pods.run("web", BUSY, SERVICE, metadata=labels, nodeName="", schedulerName="koord-scheduler")
+    wanted = manifest("Pod", pods)
+    wanted["spec"]["schedulerName"] = "koord-scheduler"
+    node.client.create(PODS, wanted)
+    web = pods.await_phase("web", "Running")
     assert web["spec"]["nodeName"] == node.name
     return web
 
