@@ -233,7 +233,7 @@ def _together(nodes: Sequence[str]) -> Markup:
 def _slow(ratio: float | None) -> Markup:
     if ratio is None:
         return element("span", "-", class_="faint")
-    return element("span", f"{100 * (ratio - 1):.0f} %", class_="warn")
+    return element("span", f"{ratio - 1:.0%}", class_="warn")
 
 
 def _age(seconds: float | None) -> Markup:

@@ -31,7 +31,7 @@ def test_a_busy_cluster_names_who_should_not_meet() -> None:
     assert f"shop/web-1 waits for cpu: {BATCH} 80%, kernel 10%" in nodes
     assert re.search(r"node-7.*never", nodes)
     assert "15 min" in nodes
-    assert "32 %" in nodes
+    assert "32%" in nodes
     pairs = section(document, "pairs")
     assert pairs.index(WEB + BATCH) < pairs.index(DB + BATCH)
     assert "0.578 ± 0.059" in pairs
