@@ -33,6 +33,7 @@ from koordlet.metrics.labels import (
     short,
     without_empty,
 )
+from koordlet.metrics.owners import owners
 from koordlet.metrics.pair_totals import PairTotals
 from koordlet.snapshot.document import KERNEL_PATH
 from koordlet.tick import Tick
@@ -336,7 +337,9 @@ class CgroupMetrics(PrometheusCollector):
         for probe, program, run_seconds, count in self._programs:
             seconds.add_metric((probe, program), run_seconds)
             runs.add_metric((probe, program), count)
-        return {family.name: family for family in (build, able, lost, exported, seconds, runs)}
+        cgroups = self._last.cgroups if self._last is not None else ()
+        owned = owners(info for info in cgroups if info.id in self._seats.seat_of)
+        return {family.name: family for family in (build, able, lost, exported, owned, seconds, runs)}
 
 
 def _cumulative(row: NDArray[np.float64]) -> list[tuple[str, float]]:

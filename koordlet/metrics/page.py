@@ -7,6 +7,7 @@ import probes
 from api.metrics import METRICS, Metric, MetricKind
 from api.plugin import discover
 from koordlet.collectors import Collector
+from koordlet.metrics import owners
 from koordlet.metrics.actions import FAMILIES as ACTION_FAMILIES
 from koordlet.metrics.koordinator_names import FAMILIES as KOORDINATOR
 from koordlet.metrics.labels import CGROUP_LABELS, CULPRIT, VICTIM
@@ -27,6 +28,8 @@ Series of a container carry the labels `namespace`, `pod` and
 sandbox; the scrape needs `honor_labels: true`, as the kubelet's does). Series of any other cgroup carry `cgroup`, its
 path under the cpu hierarchy in printable form, those of a pod's own cgroup beside `namespace` and `pod`; of two
 instances of one container the later one has it, too; a path of more than 512 letters is cut. All carry `name`, `qos`.
+The workload of a pod is one series more, with the labels of kube-state-metrics, to sum by:
+`... * on (namespace, pod) group_left (owner_kind, owner_name) koord_pod_owner`.
 The busiest `[metrics] max_cgroups` have series of their own, all others are summed as `cgroup="other"`, so sums stay
 whole. Blame carries the victim's
 labels (`victim_cgroup` for its path) and the culprit's with the prefix `culprit_`: the worst `culprits_per_victim` by
@@ -44,6 +47,7 @@ _SELF = (
     ("koord_capability", "gauge", "name", "1 where this host can measure it, 0 where not"),
     ("koord_lost_events_total", "counter", "source", "Events that were lost, by source"),
     ("koord_exported_cgroups", "gauge", "", "Cgroups with series of their own"),
+    (owners.NAME, "gauge", ", ".join(owners.LABELS), owners.TEXT),
     (
         "koord_bpf_run_seconds_total",
         "counter",
