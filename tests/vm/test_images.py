@@ -45,3 +45,13 @@ def test_snapshot_leaves_out_what_is_no_source(source: Path, tmp_path: Path) -> 
         (source / name).mkdir()
     (tmp_path / "scratch").mkdir()
     assert listed(images.snapshot(source, tmp_path / "scratch")) == {"package"}
+
+
+def test_a_snapshot_is_compiled_whatever_this_python_writes(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "scratch").mkdir()
+    image = images.snapshot(source, tmp_path / "scratch")
+    assert listed(image, "/package") == {"module.py", "__pycache__"}
+    assert not (source / "package" / "__pycache__").exists()
