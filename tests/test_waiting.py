@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import alive, wait_for
+from tests.waiting import alive, pause_after, wait_for
 
 
 @pytest.fixture
@@ -37,3 +37,11 @@ def test_a_condition_that_comes_true_at_the_deadline_counts() -> None:
 def test_nothing_is_waited_for_once_the_process_has_ended(ended: tuple[subprocess.Popen[bytes], Path]) -> None:
     with pytest.raises(AssertionError, match="ended with status 3\nno device"):
         wait_for(lambda: False, check=alive(*ended))
+
+
+@pytest.mark.parametrize(
+    ("cpu_seconds", "pause"),
+    [pytest.param(0.001, 0.02, id="little"), pytest.param(0.1, 0.9, id="a-tenth-of-a-cpu")],
+)
+def test_what_looks_for_long_looks_seldom(cpu_seconds: float, pause: float) -> None:
+    assert pause_after(cpu_seconds, 0.02) == pytest.approx(pause)

@@ -18,6 +18,8 @@ PATIENCE = float(os.environ.get("KOORD_TEST_PATIENCE", "1"))
 """Factor of every deadline; an emulated machine needs a multiple."""
 TIMEOUT_SECONDS = 60.0
 INTERVAL_SECONDS = 0.01
+CPU_SHARE = 0.1
+"""Most of a CPU that looking for something takes: what is waited for needs it too, and an emulated CPU is soon full."""
 LOG_CHARS = 4000
 
 
@@ -30,12 +32,15 @@ def wait_for(
 ) -> T:
     """Return the first true value of `condition`, evaluated once more at the deadline, which `PATIENCE` puts off.
 
+    Evaluations are `interval_seconds` apart, or farther so as to take no more than `CPU_SHARE`.
+
     `check` runs before each evaluation: it raises where waiting is pointless, and returns a text for the error.
     Raises AssertionError with the source of the condition, its last value and that text.
     """
     timeout_seconds *= PATIENCE
     deadline = time.monotonic() + timeout_seconds
     while True:
+        begun = time.thread_time()
         is_last = time.monotonic() >= deadline
         context = check()
         value = condition()
@@ -43,7 +48,12 @@ def wait_for(
             return value
         if is_last:
             raise AssertionError(f"not within {timeout_seconds:g} s: {_source(condition)}; last {value!r}\n{context}")
-        time.sleep(interval_seconds)
+        time.sleep(pause_after(time.thread_time() - begun, interval_seconds))
+
+
+def pause_after(cpu_seconds: float, interval_seconds: float) -> float:
+    """Return the pause after a look that took so much CPU: `interval_seconds`, or longer for `CPU_SHARE`."""
+    return max(interval_seconds, cpu_seconds * (1 / CPU_SHARE - 1))
 
 
 def alive(process: subprocess.Popen[Any], log: Path) -> Callable[[], str]:
