@@ -12,12 +12,19 @@ from pathlib import Path
 
 from koordlet.enforcer.journal_format import JournalEntry, Kind, decode
 from tests.cluster_e2e.node import Node
-from tests.waiting import alive, wait_for
+from tests.waiting import PATIENCE, alive, wait_for
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
+INTERVAL_SECONDS = min(PATIENCE, 3.0)
+"""Between ticks; one each second would fill half of an emulated CPU."""
+NOT_PROBED = ["blockio", "net"] if PATIENCE > 1 else []
+"""Probes that take an emulated kernel a quarter of a minute to verify. `tests/kernel` tries them in the same guests."""
 SETTINGS = """
+interval_seconds = {interval}
 [metrics]
 port = 0
+[probes]
+disabled = {disabled}
 [detection]
 baselines_file = ""
 [cluster]
@@ -75,11 +82,15 @@ class Agent:
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it by a signal."""
         self.process.send_signal(number)
-        self.process.wait(60)
+        self.process.wait(60 * PATIENCE)
 
     def again(self) -> None:
         """Start it anew with the state that it left."""
         self.process = _start(self.node, self.folder)
+
+    def handover_until(self) -> float | None:
+        """Return until when a successor may take over, on the monotonic clock; None where nothing is handed over."""
+        return decode((self.folder / "state" / "journal").read_bytes()).handover_until
 
     def held(self, kind: Kind) -> dict[str, JournalEntry]:
         """Return what the journal holds of this kind."""
@@ -108,7 +119,8 @@ class Agent:
 @contextlib.contextmanager
 def agent_running(node: Node, folder: Path, *, evict: bool = False, more: str = "") -> Iterator[Agent]:
     """The agent, with `more` settings; in the end everything that it set is restored."""
-    text = SETTINGS.format(folder=folder, node=node, evict=str(evict).lower())
+    chosen = {"interval": INTERVAL_SECONDS, "disabled": NOT_PROBED, "evict": str(evict).lower()}
+    text = SETTINGS.format(folder=folder, node=node, **chosen)
     (folder / "koordlet.toml").write_text(text + more)
     agent = Agent(node, folder, _start(node, folder))
     try:

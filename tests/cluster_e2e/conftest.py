@@ -13,6 +13,7 @@ from cluster import NAMESPACES, PODS, DeleteOptions, Document, Key, Query
 from koordlet.host.files import HostTree
 from koordlet.kubelet.settings import KubeletSettings
 from koordlet.kubelet.source import PodSource
+from tests.cluster_e2e.control_plane import CONTROL_PLANE
 from tests.cluster_e2e.images import BUSYBOX, NoBusyboxError, busybox
 from tests.cluster_e2e.machine import MachineBusyError
 from tests.cluster_e2e.node import SERVICE_ACCOUNTS, START_SECONDS, Node, missing_binaries, node_running
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and item.get_closest_marker("cluster") and reason:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print a failure at once: pytest's own summary is lost with a guest that does not come to its end."""
+    if report.failed and CONTROL_PLANE in os.environ:
+        print(f"\n{report.longreprtext}")
 
 
 @pytest.fixture(scope="session")

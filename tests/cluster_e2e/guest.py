@@ -18,7 +18,7 @@ from tests.cluster_e2e.machine import DIRECTORIES
 from tests.cluster_e2e.node import CONTROL_PLANE_BINARIES, NODE_BINARIES
 from tests.cluster_e2e.processes import stop
 from tests.cluster_e2e.programs import Programs
-from tests.cluster_e2e.record import GUEST_RECORD, Record, locked
+from tests.cluster_e2e.record import Record, guest_record, locked
 from tests.vm import images
 from tests.vm.debian import Suite
 from tests.vm.machine import REPOSITORY, Boot, Guest, run
@@ -58,13 +58,14 @@ def run_in_guest(
     entry = next(each for each in MATRIX if each.name == kernel)
     missing = [name for name in (*CONTROL_PLANE_BINARIES, *NODE_BINARIES) if not os.access(assets / name, os.X_OK)]
     assert not missing, f"{assets} lacks {', '.join(missing)}"
-    results = output / f"{kernel}-{driver}"
+    name = f"{kernel}-{driver}"
+    results, file = output / name, guest_record(name)
     shutil.rmtree(results, ignore_errors=True)
     (results / "control").mkdir(parents=True)
-    with locked(GUEST_RECORD) as left_over, tempfile.TemporaryDirectory() as scratch:
+    with locked(file) as left_over, tempfile.TemporaryDirectory() as scratch:
         if left_over is not None:
             _end(left_over)
-        record = Record(str(results / "control"), file=str(GUEST_RECORD))
+        record = Record(str(results / "control"), file=str(file))
         try:
             guest = _guest(entry, driver, assets, Path(scratch))
             begun = time.monotonic()
@@ -88,6 +89,7 @@ def command(tests: Sequence[str], url: str, driver: str) -> str:
     }
     chosen = list(tests) or [str(FOLDER / name) for name in SHORTENED]
     words = [sys.executable, "-m", "pytest", "-v", "-s", "--color=no", "-p", "no:cacheprovider", "--durations=0"]
+    words += ["-p", "tests.vm.result_lines", "--result-lines", str(RESULTS / "outcomes.jsonl")]
     words += [f"--timeout={300 * PATIENCE}", f"--junitxml={RESULTS / 'junit.xml'}", *chosen]
     words += ["-k", " and ".join(f"not {name}" for name in LEFT)]
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
@@ -139,4 +141,4 @@ def _stage(assets: Path, folder: Path) -> None:
 def _end(record: Record) -> None:
     for process in reversed(record.started):
         stop(process)
-    GUEST_RECORD.unlink(missing_ok=True)
+    Path(record.file).unlink(missing_ok=True)

@@ -15,8 +15,11 @@ import msgspec
 from tests.cluster_e2e.processes import Started
 
 RECORD = Path("/run/koord-test-node.json")
-GUEST_RECORD = Path("/run/koord-test-guest.json")
-"""Record of the control plane of a node in a guest."""
+
+
+def guest_record(name: str) -> Path:
+    """Return the record of the control plane of a node in a guest of this name; each guest has its own."""
+    return Path(f"/run/koord-test-guest-{name}.json")
 
 
 class Record(msgspec.Struct):

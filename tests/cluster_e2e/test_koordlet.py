@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, alive, wait_for
 pytestmark = pytest.mark.cluster
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
-BUSY = ["sh", "-c", "while :; do :; done" if PATIENCE == 1 else "while :; do sleep 0.2; done"]
+BUSY = ["sh", "-c", "while :; do :; done" if PATIENCE == 1 else "while :; do sleep 1; done"]
 """An emulated machine has no CPU to spare: kubelet and runtime would wait for minutes."""
 KNOBS = ("cpu/cpu.shares", "cpu/cpu.cfs_quota_us", "cpu/cpu.idle", "memory/memory.limit_in_bytes", "cpuset/cpuset.cpus")
 KNOBS_V2 = ("cpu.weight", "cpu.max", "cpu.idle", "memory.max", "memory.high", "cpuset.cpus")

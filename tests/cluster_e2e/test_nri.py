@@ -23,6 +23,7 @@ from koordlet.nri.runtime_link import RuntimeLink
 from koordlet.nri.settings import NriSettings
 from koordlet.strategies.view import NodeInfo
 from koordlet.topology.cpu_state import CpuStateReader
+from tests.cluster_e2e.agent import INTERVAL_SECONDS
 from tests.cluster_e2e.cgroup_layout import ROOT, pod_path
 from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.cri_calls import Cri
@@ -71,7 +72,7 @@ def cri(node: Node, tmp_path: Path) -> Iterator[Cri]:
 
 
 SETTINGS = """
-interval_seconds = 0.5
+interval_seconds = {interval}
 [metrics]
 enabled = false
 [probes]
@@ -99,7 +100,8 @@ relist_seconds = 1.0
 def agent_running(node: Node, folder: Path) -> Iterator[Path]:
     """The agent, enforcing in the cluster; yields its log once the runtime asked it something."""
     config, log = folder / "koordlet.toml", folder / "log"
-    config.write_text(SETTINGS.format(folder=folder, runtime=node.runtime, kubelet=node.kubelet, keys=node.keys))
+    given = {"runtime": node.runtime, "kubelet": node.kubelet, "keys": node.keys}
+    config.write_text(SETTINGS.format(folder=folder, interval=INTERVAL_SECONDS / 2, **given))
     command = [sys.executable, "-m", "koordlet", "run", "--config", config, "--node", node.name]
     with log.open("w") as stream:
         process = subprocess.Popen([*command, "--kubeconfig", node.kubeconfig], stderr=stream)

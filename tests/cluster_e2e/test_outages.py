@@ -27,7 +27,7 @@ from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
 from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, QOS_CLASS, install, update_time
 from tests.cluster_e2e.test_koordlet import BUSY, settings_below
-from tests.waiting import PATIENCE, wait_for
+from tests.waiting import PATIENCE, pause_after, wait_for
 
 OUTAGE_SECONDS = float(os.environ.get("KOORD_OUTAGE_SECONDS", "40"))
 CROWD = int(os.environ.get("KOORD_OUTAGE_PODS", "0"))
@@ -37,9 +37,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(OUTAGE_SECONDS + 300 * PA
 SERVING = BUSY
 if PATIENCE == 1:
     SERVING = ["sh", "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done"]
-DIES_WHEN_TOLD = ["sh", "-c", "trap 'exit 1' TERM; while :; do sleep 0.2; done"]
+DIES_WHEN_TOLD = ["sh", "-c", f"trap 'exit 1' TERM; while :; do sleep {0.2 * min(PATIENCE, 5)}; done"]
 CPU_REQUEST: Document = {"requests": {"cpu": "200m"}}
 CONNECTED = "NRI: answering containerd"
+_WATCH_SECONDS = 0.02
+AFTER_HANDOVER_SECONDS = 5.0
 RESUME_SECONDS = 60.0
 """Time after the API server's return in which requests are counted."""
 MAX_REQUESTS_PER_SECOND = 15
@@ -159,7 +161,9 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        while not self._stop.wait(0.02):
+        pause_seconds = _WATCH_SECONDS
+        while not self._stop.wait(pause_seconds):
+            begun = time.thread_time()
             self.reads += 1
             for key, entry in self.entries.items():
                 for text in entry.attribute.read() or ():
@@ -168,6 +172,7 @@ class Watcher:
                 now = self.protocol[key].attribute.read()
                 if now is not None and ",".join(sorted(now)) != text:
                     self.strayed[key] = f"{text} became {sorted(now)}"
+            pause_seconds = pause_after(time.thread_time() - begun, _WATCH_SECONDS)
 
     def restored(self) -> list[str]:
         """Actions whose file held the original at some time."""
@@ -296,11 +301,19 @@ def test_the_runtime_restarts(node: Node, pods: Pods, agent: Agent) -> None:
 def test_the_agent_is_rolled_out(pods: Pods, agent: Agent) -> None:
     before, state = containers(pods), protocol_state(agent)
     with watched(agent) as watcher:
+        began = time.monotonic()
         agent.end(signal.SIGTERM)
+        deadline = agent.handover_until()
+        assert deadline is not None
+        ended = time.monotonic()
         time.sleep(5)
         agent.again()
+        wait_for(lambda: agent.handover_until() is None, check=agent.check, interval_seconds=0.2)
+        taken = time.monotonic()
+        # What is in effect after the deadline is what the successor itself asks for.
+        time.sleep(max(deadline + AFTER_HANDOVER_SECONDS - taken, 0.0))
         await_settings(agent, pods)
-        time.sleep(10 * min(PATIENCE, 4))
+    print(f"ended {ended - began:.1f} s after it was told to, taken over {taken - ended:.1f} s later")
     assert watcher.restored() == []
     check_after(agent, pods, watcher, before, state)
 
