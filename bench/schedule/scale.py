@@ -41,6 +41,8 @@ REPORT_SECONDS = 60.0
 """Interval of a node's reports."""
 EPOCH = 1_800_000_000.0
 PROVISIONER = "disk.example.com"
+SECONDS_BEFORE = 3
+"""Ticks between the first lists and the first pod with a claim."""
 
 
 @dataclass
@@ -207,6 +209,9 @@ def claims(scene: Scene, volumes: int, attempts: int) -> dict[str, Any]:
         document["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{index}"}}]
         pods.append(decoded(document, Pod))
     settle_collector()
+    for _ in range(SECONDS_BEFORE):
+        with steps.step("tick"):
+            engine.tick(EPOCH)
     for index, pod in enumerate(pods):
         engine.on_pod(Action.ADD, pod, EPOCH)
         with steps.step("attempt" if pod is not pods[0] else "first attempt"):

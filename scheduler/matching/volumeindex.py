@@ -27,6 +27,8 @@ Group = list[tuple[int, str, PersistentVolume, Offering]]
 """Volumes of one reach by size, then name."""
 MAX_SHAPES = 256
 """Kinds of claims (class, size, modes, selector) whose volumes are remembered."""
+FEW_ROWS = 64
+"""Rows of a selector that are noted row by row, so that a row is asked which selectors mean it."""
 
 
 class VolumeIndex:
@@ -40,6 +42,9 @@ class VolumeIndex:
         self._set_aside: dict[tuple[str, str], dict[str, PersistentVolume]] = {}
         self._owners: dict[str, tuple[str, str]] = {}
         self._selectors: dict[bytes, NodeSelector | None] = {}
+        self._rows: ReachRows | None = None
+        self._unlearned: dict[bytes, None] = {}
+        """Selectors that `_rows` was not told yet, in the order in which they came."""
         self._shapes: dict[tuple[Any, ...], Shape] = {}
         self._encoder = msgspec.msgpack.Encoder(order="sorted")
 
@@ -54,7 +59,9 @@ class VolumeIndex:
             size = volume.bytes
             required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
             reach = self._encoder.encode(required)
-            self._selectors.setdefault(reach, required)
+            if reach not in self._selectors:
+                self._selectors[reach] = required
+                self._unlearned[reach] = None
             groups = self._groups.setdefault(volume.spec.storage_class_name, {})
             insort(groups.setdefault(reach, []), (size, name, volume, _offering(volume)))
             self._places[name] = (volume.spec.storage_class_name, reach, size)
@@ -85,9 +92,10 @@ class VolumeIndex:
         for volume in self._set_aside.get((claim.metadata.namespace, claim.metadata.name), {}).values():
             if _open(taken, volume, mine):
                 yield volume
-        for reach, volumes in self._suiting(claim).items():
-            if volumes and rows.has(reach, self._selectors[reach], row):
-                yield from islice((volume for volume in volumes if _open(taken, volume, mine)), count)
+        self.learn(rows)
+        suiting = self._suiting(claim)
+        for reach in rows.reaching(row):
+            yield from islice((volume for volume in suiting.get(reach, ()) if _open(taken, volume, mine)), count)
 
     def reaching(self, claim: Claim, taken: Mapping[str, Key], rows: "ReachRows") -> NDArray[np.bool_]:
         """bool[rows_used]: rows that reach a volume which suits the claim and is not `taken` by another."""
@@ -107,6 +115,14 @@ class VolumeIndex:
                     break
         mask[found] = True
         return mask
+
+    def learn(self, rows: "ReachRows", most: int | None = None) -> None:
+        """Tell `rows` the selectors of volumes, at `most` so many of those that it was not told yet."""
+        if rows is not self._rows:
+            self._rows, self._unlearned = rows, dict.fromkeys(self._selectors)
+        for reach in list(islice(self._unlearned, most)):
+            rows.learn(reach, self._selectors[reach])
+            del self._unlearned[reach]
 
     def _suiting(self, claim: Claim) -> dict[bytes, list[PersistentVolume]]:
         """Volumes that suit claims of this one's shape, by reach; groups that changed are looked at anew."""
@@ -180,6 +196,10 @@ class ReachRows:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._known: dict[bytes, list[Row]] = {}
+        self._meaning: dict[Row, list[bytes]] = {}
+        """Selectors of few rows by each of these."""
+        self._wide: dict[bytes, NodeSelector | None] = {}
+        """The other selectors that were learned; None means every row."""
         self._by_value: dict[str, dict[str, list[Row]]] = {}
 
     def none(self) -> NDArray[np.bool_]:
@@ -197,10 +217,21 @@ class ReachRows:
         found.extend(self._of(key, selector))
         return False
 
-    def has(self, key: bytes, selector: NodeSelector | None, row: Row) -> bool:
-        """Return whether a selector means the row."""
-        if selector is None:
-            return True
+    def learn(self, key: bytes, selector: NodeSelector | None) -> None:
+        """Take up a selector that `reaching` is asked for."""
+        rows = self._of(key, selector) if selector is not None else []
+        if selector is None or len(rows) > FEW_ROWS:
+            self._wide[key] = selector
+        else:
+            for row in rows:
+                self._meaning.setdefault(row, []).append(key)
+
+    def reaching(self, row: Row) -> Iterator[bytes]:
+        """Selectors that were learned and mean the row."""
+        yield from self._meaning.get(row, ())
+        yield from (key for key, selector in self._wide.items() if selector is None or self._has(key, selector, row))
+
+    def _has(self, key: bytes, selector: NodeSelector, row: Row) -> bool:
         rows = self._of(key, selector)
         at = bisect_left(rows, row)
         return at < len(rows) and rows[at] == row

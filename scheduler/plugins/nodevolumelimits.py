@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
@@ -28,9 +28,9 @@ from scheduler.matching.volumes import (
 EXCEEDED, MISSING = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class NodeDrivers:
-    """What a node's CSINode says."""
+    """What a node's CSINode says; nodes that say the same share one."""
 
     names: frozenset[str] = frozenset()
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -40,6 +40,20 @@ class NodeDrivers:
 
 
 NO_DRIVERS = NodeDrivers()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a pod asks of nodes with the same drivers."""
+
+    attachments: frozenset[Attachment]
+    """Volumes that drivers attach there."""
+    missing: bool
+    """A driver that must be there is not."""
+    limits: Mapping[str, int]
+    """Most volumes by driver, of those asked for."""
+    room: int
+    """Further volumes with which no limit can be exceeded."""
 
 
 class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
@@ -62,6 +76,8 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
         """Volumes of migrated kinds that pods name themselves, by row."""
         self._drivers: dict[str, NodeDrivers] = {}
         """Drivers by name of the node."""
+        self._alike: WeakValueDictionary[tuple[object, ...], NodeDrivers] = WeakValueDictionary()
+        """What CSINodes say, by what they say."""
         self._stated: dict[str, dict[Key, VolumeAttachment]] = {}
         """What is attached to each node, whatever pods are there."""
 
@@ -71,7 +87,7 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
             if event.action is Action.DELETE:
                 self._drivers.pop(event.key.name, None)
             else:
-                self._drivers[event.key.name] = _drivers_of(event.after)
+                self._drivers[event.key.name] = self._drivers_of(event.after)
             row = self.handle.snapshot.row(event.key.name)
             if row is not None:
                 self.handle.snapshot.touch(row)
@@ -145,31 +161,41 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
 
     def filter(self, attempt: Attempt, spec: frozenset[Attachment], rows: Rows) -> Bits:
         """Rejects rows where a driver would hold more than it can, or is needed and not there."""
+        names, drivers = attempt.snapshot.names, self._drivers
         numbers = np.arange(attempt.snapshot.rows_used)[rows].tolist()
         needed = {driver for driver in {each.driver for each in spec} if self._is_needed(driver)}
-        asked: dict[frozenset[str], frozenset[Attachment]] = {}
+        known: dict[NodeDrivers, Asked] = {}
         bits = np.zeros(len(numbers), dtype=np.int64)
         for position, row in enumerate(numbers):
-            there = self._drivers.get(attempt.snapshot.names[row], NO_DRIVERS)
-            mine = asked.get(there.kinds)
-            if mine is None:
-                mine = asked[there.kinds] = _attached_by_drivers(spec, there)
-            bits[position] = self._judge(row, there, mine, needed)
+            name = names[row]
+            there = drivers.get(name, NO_DRIVERS)
+            asked = known.get(there)
+            if asked is None:
+                asked = known[there] = _asked(spec, there, needed)
+            if asked.missing:
+                bits[position] = MISSING
+            elif asked.limits:
+                claims, stated = self._attached.get(row, ()), self._stated.get(name, ())
+                if len(claims) + len(self._inline.get(row, ())) + len(stated) > asked.room:
+                    bits[position] = self._judge(row, there, asked)
         return bits
 
-    def _judge(self, row: Row, there: NodeDrivers, asked: frozenset[Attachment], needed: set[str]) -> int:
-        if needed and any(each.driver in needed and each.driver not in there.names for each in asked):
-            return MISSING
-        limits = {each.driver: there.limits[each.driver] for each in asked if each.driver in there.limits}
-        if not limits:
-            return 0
-        name = self.handle.snapshot.names[row]
-        claims, inline, stated = self._attached.get(row, ()), self._inline.get(row, ()), self._stated.get(name, ())
-        if len(asked) + len(claims) + len(inline) + len(stated) <= min(limits.values()):
-            return 0
-        held = _attached_by_drivers(self._attachments(list(claims)).union(inline), there) | self._attached_to(name)
-        counted = Counter(driver for driver, _ in {(each.driver, each.volume) for each in asked | held})
-        return EXCEEDED * any(counted[driver] > limit for driver, limit in limits.items())
+    def _judge(self, row: Row, there: NodeDrivers, asked: Asked) -> int:
+        inline = self._inline.get(row, ())
+        claims = list(self._attached.get(row, ()))
+        held = _attached_by_drivers(self._attachments(claims).union(inline), there)
+        held |= self._attached_to(self.handle.snapshot.names[row])
+        counted = Counter(driver for driver, _ in {(each.driver, each.volume) for each in asked.attachments | held})
+        return EXCEEDED * any(counted[driver] > limit for driver, limit in asked.limits.items())
+
+    def _drivers_of(self, node: CsiNode) -> NodeDrivers:
+        limits = {
+            driver.name: driver.allocatable.count
+            for driver in node.spec.drivers
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+        names, kinds = frozenset(driver.name for driver in node.spec.drivers), migrated_kinds(node)
+        return self._alike.setdefault((names, frozenset(limits.items()), kinds), NodeDrivers(names, limits, kinds))
 
     def _is_needed(self, driver: str) -> bool:
         """Return whether pods go only to nodes that the driver is on."""
@@ -190,13 +216,11 @@ class NodeVolumeLimits(Plugin[frozenset[Attachment]]):
         return attachments_of(keys, VolumeView(objects(CLAIMS), objects(VOLUMES), objects(CLASSES)))
 
 
-def _drivers_of(node: CsiNode) -> NodeDrivers:
-    limits = {
-        driver.name: driver.allocatable.count
-        for driver in node.spec.drivers
-        if driver.allocatable is not None and driver.allocatable.count is not None
-    }
-    return NodeDrivers(frozenset(driver.name for driver in node.spec.drivers), limits, migrated_kinds(node))
+def _asked(spec: frozenset[Attachment], there: NodeDrivers, needed: set[str]) -> Asked:
+    mine = _attached_by_drivers(spec, there)
+    limits = {each.driver: there.limits[each.driver] for each in mine if each.driver in there.limits}
+    missing = any(each.driver in needed and each.driver not in there.names for each in mine)
+    return Asked(mine, missing, limits, min(limits.values(), default=0) - len(mine))
 
 
 def _attached_by_drivers(volumes: frozenset[Attachment], there: NodeDrivers) -> frozenset[Attachment]:

@@ -165,6 +165,30 @@ def test_one_volume_is_promised_once() -> None:
     assert body.body["spec"]["claimRef"]["name"] == "c"
 
 
+@pytest.mark.parametrize("seconds", [pytest.param(0, id="at-once"), pytest.param(3, id="after-ticks")])
+def test_each_row_is_asked_for_the_volumes_that_reach_it_alone(seconds: int) -> None:
+    """Selectors of few rows, of many, and of every row; also after nodes got other labels."""
+    zones = {f"n{n}": "east" if n % 2 else "west" for n in range(150)}
+    made = engine([node(name, labels={"zone": where}) for name, where in zones.items()], kinds=KINDS)
+    show(made, storage("local", provisioner="kubernetes.io/no-provisioner"))
+    for number, reach in enumerate([zone("east"), zone("east", "north"), zone("north")]):
+        show(made, volume(f"v{number}", storageClassName="local", nodeAffinity=reach))
+    show(made, *(claim(f"c{n}", storageClassName="local") for n in range(4)))
+    for second in range(seconds):
+        made.tick(float(second))
+    for number in range(2):
+        made.on_pod(Action.ADD, user(f"p{number}", f"c{number}"), 5.0)
+        outcome = made.schedule_one(5.0)
+        assert outcome is not None
+        assert zones[outcome.node] == "east"
+    assert NONE in reason(made, user("p2", "c2"))
+    made.on_node(Action.UPDATE, node("n0", labels={"zone": "north"}), 6.0)
+    made.on_pod(Action.ADD, user("p3", "c3"), 6.0)
+    outcome = made.schedule_one(6.0)
+    assert outcome is not None
+    assert outcome.node == "n0"
+
+
 def test_smaller_claims_leave_larger_volumes_to_larger_ones() -> None:
     claims = [claim("big", size="5Gi"), claim("small", size="1Gi")]
     chosen, left = smallest_volumes(claims, [volume("v5", "5Gi"), volume("v1", "1Gi")], {}, "a")
