@@ -93,7 +93,7 @@ def worth(reservation: Reservation, taken: Sequence[Candidate]) -> int:
     taking = reservation.pre_allocation or PreAllocation()
     if taking.multiple:
         return MAX_SCORE // (1 + len(taken))
-    return _fullness(reservation, taken[0]) if taken else 0
+    return score(taken[0].request, _whole(reservation)) if taken else 0
 
 
 def _several(
@@ -114,11 +114,17 @@ def _ordered(reservation: Reservation, candidates: Iterable[Candidate], cluster:
     """The pods by declared priority, or the fullest first; of equals by priority, then UID."""
     if cluster:
         return sorted(candidates, key=lambda each: (-each.priority, each.uid))
-    return sorted(candidates, key=lambda each: (-_fullness(reservation, each), -each.priority, each.uid))
+    whole = _whole(reservation)
+    return sorted(candidates, key=lambda each: (-score(each.request, whole), -each.priority, each.uid))
 
 
-def _fullness(reservation: Reservation, candidate: Candidate) -> int:
-    return score(candidate.request, replace(reservation, allocatable=reservation.request))
+def _whole(reservation: Reservation) -> Reservation:
+    """The reservation with all that it asks for."""
+    return (
+        reservation
+        if reservation.allocatable == reservation.request
+        else replace(reservation, allocatable=reservation.request)
+    )
 
 
 def _holds(reservation: Reservation, names: frozenset[str], taken: Sequence[Candidate]) -> bool:

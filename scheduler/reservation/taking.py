@@ -1,7 +1,6 @@
 """Attempts of stand-ins that may take placed pods (`spec.preAllocation`): which pods, on which rows."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from api.kube.objects import Pod
 from api.kube.resources import Resources
@@ -26,6 +25,11 @@ from scheduler.reservation.value import Policy, PreAllocation, Reservation
 
 MAX_ROWS = 256
 """Rows with pods to take that one attempt works out; the next goes on with the others."""
+
+ROWS_AT_ONCE = 512
+"""Rows that are looked through for pods to take at once."""
+CHOSEN = "Reservation.taking"
+"""In the memo of an attempt: the pods to take on rows that were worked out."""
 
 NO_POD, NOT_ENOUGH = 1, 2
 REASONS = (
@@ -89,30 +93,41 @@ class Taking:
         taking = self._of(attempt.pod)
         if taking is None:
             return {}
-        snapshot, wanted = attempt.snapshot, taker(taking[0])
+        uid, wanted = attempt.pod.uid, taker(taking[0])
         alike: dict[PodClass, bool] | None = None if wanted.uid in self._ledger.by_identity else {}
-        found: dict[Row, list[Restored]] = {}
-        held: NDArray[np.int64] = np.zeros((snapshot.rows_used, snapshot.width), dtype=np.int64)
-        for row in range(snapshot.rows_used):
-            for info in snapshot.residents[row].values():
-                free = not info.stand_in and not self._ledger.draws(info.uid)
-                if free and self._may_take(attempt, wanted, row, info=info, alike=alike):
-                    vector = snapshot.vector(info)
-                    held[row] += vector
-                    found.setdefault(row, []).append(Restored(info, vector))
-        rows = snapshot.all_rows
-        asked = snapshot.vector(attempt.pod)
-        enough = (snapshot.requested[rows] - held + asked <= snapshot.allocatable[rows]) | (asked == 0)
-        possible = enough.all(axis=1) & snapshot.live[rows]
-        return {row: found[row] for row in self._turn(attempt.pod.uid, [row for row in found if possible[row]])}
-
-    def _turn(self, uid: str, rows: list[Row]) -> list[Row]:
-        """The rows of this attempt, in ascending order as given."""
         last = self._searched.pop(uid, -1)
-        left = [row for row in rows if row > last] or rows
-        if len(left) > MAX_ROWS:
-            self._searched[uid] = left[MAX_ROWS - 1]
-        return left[:MAX_ROWS]
+        found = self._takeable(attempt, wanted, range(last + 1, attempt.snapshot.rows_used), alike=alike)
+        if not found and last >= 0:
+            found = self._takeable(attempt, wanted, range(last + 1), alike=alike)
+        rows = list(found)
+        if len(rows) > MAX_ROWS:
+            self._searched[uid] = rows[MAX_ROWS - 1]
+        vector = attempt.snapshot.vector
+        return {row: [Restored(info, vector(info)) for info in found[row]] for row in rows[:MAX_ROWS]}
+
+    def _takeable(
+        self, attempt: Attempt, wanted: Reservation, rows: range, *, alike: dict[PodClass, bool] | None
+    ) -> dict[Row, list[PodInfo]]:
+        """Pods to take on rows that have room without them, ascending: one row more than an attempt works out."""
+        snapshot, asked = attempt.snapshot, attempt.snapshot.vector(attempt.pod)
+        found: dict[Row, list[PodInfo]] = {}
+        for first in range(rows.start, rows.stop, ROWS_AT_ONCE):
+            part = slice(first, min(first + ROWS_AT_ONCE, rows.stop))
+            there: dict[Row, list[PodInfo]] = {}
+            free = snapshot.allocatable[part] - snapshot.requested[part] - asked
+            for row in range(part.start, part.stop):
+                for info in snapshot.residents[row].values():
+                    if alike is not None and alike.get(info.cls) is False:
+                        continue
+                    taken = info.stand_in or self._ledger.draws(info.uid)
+                    if not taken and self._may_take(attempt, wanted, row, info=info, alike=alike):
+                        there.setdefault(row, []).append(info)
+                        free[row - first] += snapshot.vector(info)
+            possible = ((free >= 0) | (asked == 0)).all(axis=1) & snapshot.live[part]
+            found |= {row: infos for row, infos in there.items() if possible[row - first]}
+            if len(found) > MAX_ROWS:
+                break
+        return found
 
     def failed(self, info: PodInfo) -> None:
         """The stand-in found no node; where rows are left, it goes on with them."""
@@ -185,9 +200,15 @@ class Taking:
         taking = self._of(attempt.pod)
         if taking is None:
             return ()
-        candidates = [self._candidate(each.holder) for each in attempt.restored.get(row, ())]
-        request, free = attempt.pod.requests, free_amounts(attempt, row)
-        return pods_to_take(request, taking[0], candidates, free, prefer_none=self._prefer_none)
+        # Filter, score and reserve ask in turn; a trial that changes the row between them asks anew.
+        known: dict[Row, tuple[int, tuple[Candidate, ...] | None]] = attempt.memo.setdefault(CHOSEN, {})
+        generation = attempt.snapshot.generation
+        if row not in known or known[row][0] != generation:
+            candidates = [self._candidate(each.holder) for each in attempt.restored.get(row, ())]
+            request, free = attempt.pod.requests, free_amounts(attempt, row)
+            taken = pods_to_take(request, taking[0], candidates, free, prefer_none=self._prefer_none)
+            known[row] = generation, taken
+        return known[row][1]
 
     def _candidate(self, info: PodInfo) -> Candidate:
         text = info.pod.metadata.annotations.get(self._priority_annotation, "")
