@@ -6,13 +6,14 @@ still fits. Of the nodes' answers the one that hurts least is taken.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from api.kube.objects import PodDisruptionBudget
 from api.kube.selectors import label_selector_matches
 from cluster.resources import POD_DISRUPTION_BUDGETS
 from scheduler.cluster_state.columns import Row
-from scheduler.cluster_state.podinfo import PodInfo
+from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot, Trial
 from scheduler.framework import Attempt, Failure
 from scheduler.priority import sub_priority
@@ -21,6 +22,10 @@ BUDGETS = POD_DISRUPTION_BUDGETS.of(PodDisruptionBudget)
 
 MAX_GANG_ROWS = 100
 """Rows looked at for each member of a gang."""
+GANG_CANDIDATES = 20
+"""Candidates among which one is chosen for each member of a gang; all members are one attempt."""
+LATEST_ROWS = 8
+"""Rows that were given to members last, on which a further one is tried."""
 
 PRIORITY_OFFSET = 2**31
 """Keeps sums of priorities ordered by count when priorities are negative."""
@@ -43,6 +48,12 @@ def importance(info: PodInfo) -> tuple[int, int, str]:
 def may_go(info: PodInfo) -> bool:
     """Return whether a less important pod may be removed: a reservation's stand-in is no pod that could be."""
     return not info.stand_in
+
+
+def any_less_important(snapshot: Snapshot, infos: Iterable[PodInfo]) -> bool:
+    """Return whether some placed pod may be removed for one of these."""
+    highest = max(info.priority for info in infos)
+    return any(placed.info.priority < highest and may_go(placed.info) for placed in snapshot.pods.values())
 
 
 def violating(
@@ -117,24 +128,31 @@ def gang_victims(
     snapshot = attempts[0].snapshot
     rows: list[Row] = []
     gone: dict[str, tuple[PodInfo, Row]] = {}
+    outlooks: dict[tuple[PodClass, int], Outlook] = {}
     with snapshot.trial() as trial:
         for attempt in attempts:
-            row, failure = best_row(attempt)
-            if row is None:
-                if failure.reason is not None:
+            kind = attempt.pod.cls, attempt.pod.priority
+            outlook = outlooks.get(kind)
+            if outlook is None:
+                row, failure = best_row(attempt)
+                if row is None:
+                    if failure.reason is not None:
+                        return None
+                    outlook = outlooks[kind] = Outlook(failure.resolvable_rows(snapshot)[:MAX_GANG_ROWS].tolist())
+            else:
+                # No other row had room for the one before; what changed since are the rows that members were given.
+                given = list(dict.fromkeys(reversed(rows)))[:LATEST_ROWS]
+                row = next((each for each in given if fits(attempt, each)), None)
+            if row is None and outlook is not None:
+                look = partial(victims_on, attempt, budgets=budgets, fits=fits, may_go=may_go)
+                chosen = outlook.chosen(look)
+                if chosen is None:
                     return None
-                found = [
-                    candidate
-                    for each in failure.resolvable_rows(snapshot)[:MAX_GANG_ROWS]
-                    if (candidate := victims_on(attempt, int(each), budgets, fits=fits, may_go=may_go)) is not None
-                ]
-                if not found:
-                    return None
-                chosen = least_harmful(found)
                 row = chosen.row
                 for victim in chosen.victims:
                     trial.remove(victim.uid)
                     gone[victim.uid] = (victim, row)
+            assert row is not None
             trial.add(attempt.pod, row)
             rows.append(row)
         for victim, row in sorted(gone.values(), key=lambda item: importance(item[0])):
@@ -146,6 +164,33 @@ def gang_victims(
             else:
                 trial.remove(victim.uid)
     return rows, tuple(sorted((victim for victim, _ in gone.values()), key=importance))
+
+
+@dataclass(slots=True)
+class Outlook:
+    """Rows on which room may be made for members that are alike, in order, and what that takes on those looked at."""
+
+    rows: list[Row]
+    known: list[PreemptionCandidate] = field(default_factory=list)
+
+    def chosen(self, look: Callable[[Row], PreemptionCandidate | None]) -> PreemptionCandidate | None:
+        """The least harmful of some candidates; None when there is none any more. `look` asks a row as it is now."""
+        while True:
+            while self.rows and len(self.known) < GANG_CANDIDATES:
+                found = look(self.rows.pop(0))
+                if found is not None:
+                    self.known.append(found)
+            if not self.known:
+                return None
+            best = least_harmful(self.known)
+            self.known.remove(best)
+            now = look(best.row)
+            if now == best:
+                # Another member may find its victims there too.
+                self.rows.insert(0, best.row)
+                return best
+            if now is not None:
+                self.known.append(now)
 
 
 def _still_fits(trial: Trial, attempt: Attempt, row: Row, fits: Callable[[Attempt, Row], bool]) -> bool:

@@ -4,7 +4,7 @@
 in-process twin in a process of its own) or takes the one that --kubeconfig names, fills it with nodes, starts
 `koord-scheduler run` and measures what a watch shows; with --stock in turn with the stock scheduler. `scale` measures
 the CPU time of each step of the scheduling thread in a large cluster, and its memory; `claims` attempts with volumes,
-`devices` attempts with resource claims.
+`devices` attempts with resource claims, `plans` attempts that decide for many pods at once.
 """
 
 import json
@@ -18,6 +18,7 @@ import click
 from bench.schedule.decisions import measure
 from bench.schedule.devices import devices
 from bench.schedule.live import live, own_column, stock_column, twin_process
+from bench.schedule.plans import run_plans
 from bench.schedule.scale import claims, printed, scale
 from bench.schedule.scene import Scene
 from cluster import Client, ClientSettings, connect, plain_endpoint
@@ -72,6 +73,9 @@ def run_claims(scene: Scene, volumes: int, attempts: int) -> None:
 def run_devices(scene: Scene, per_node: int, attempts: int, count: int, named: bool) -> None:
     """Attempts of pods with resource claims beside pods without."""
     print(printed(devices(scene, per_node, attempts, count, named=named)))
+
+
+main.add_command(run_plans)
 
 
 @main.command(name="live")

@@ -11,7 +11,15 @@ from cluster.resources import PODS, Key, strategic_patch
 from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.framework import Attempt, Failure, Handle, Nomination, Plugin, Reason, Verb, Write
-from scheduler.preemption import BUDGETS, PreemptionCandidate, gang_victims, least_harmful, may_go, victims_on
+from scheduler.preemption import (
+    BUDGETS,
+    PreemptionCandidate,
+    any_less_important,
+    gang_victims,
+    least_harmful,
+    may_go,
+    victims_on,
+)
 
 PREEMPTED = "PreemptionByScheduler"
 """Reason of the condition DisruptionTarget on victims."""
@@ -101,8 +109,9 @@ class DefaultPreemption(Plugin[tuple[()]]):
         """Victims for a whole gang, or none at all."""
         attempts = [Attempt(info, attempt.snapshot, attempt.now, simulated=True) for info in together]
         budgets = tuple(self.handle.objects(BUDGETS).values())
-        handle = self.handle
-        found = gang_victims(attempts, budgets, best_row=handle.best_row, fits=handle.fits, may_go=may_go)
+        handle, found = self.handle, None
+        if any_less_important(attempt.snapshot, together):
+            found = gang_victims(attempts, budgets, best_row=handle.best_row, fits=handle.fits, may_go=may_go)
         if found is None or not found[1]:
             return Nomination("", message="preemption: the gang does not fit even without less important pods.")
         rows, victims = found

@@ -7,7 +7,6 @@ others go where the plan says. A plan is made anew when a node turns out to take
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -42,23 +41,29 @@ from scheduler.framework import (
     Verb,
     Write,
 )
-from scheduler.gang.network import Gathering, NetworkError, NetworkTree, Slots, layers_of, order
+from scheduler.gang.network import Gathering, NetworkError, NetworkTree, layers_of, order
+from scheduler.gang.search import LOOKED_AT, Search, Wanted, estimated, laid_out, untried_rows
 from scheduler.gang.spec import gang_id
+from scheduler.matching.hostports import host_ports
 
 TOPOLOGIES = custom(CLUSTER_NETWORK_TOPOLOGY)
 POD_GROUPS = custom(POD_GROUP)
 OBJECT = Key("", "default")
 """The object that says how the network is layered."""
-OUTSIDE, NOWHERE, UNKNOWN = 1, 2, 4
+OUTSIDE, NOWHERE, UNKNOWN, UNFINISHED = 1, 2, 4, 8
 SHARING = ("NodeNUMAResource", "DeviceShare")
 """Plugins that give a pod CPUs or devices of its own: only that shows how many members a node takes."""
+UNFINISHED_PLAN = "unfinished"
+"""In the memo of an attempt: it had not the time for the gang's plan."""
 REPORT_SECONDS = 10.0
 MAX_DETAILS = 2000
 """Domains that a status may state: an object has an end."""
 MAX_TRIES = 12
-"""Plans that are tried for a gang in one attempt."""
-LOOKED_AT = 64
-"""Placements, and rows of them beside those of the best, whose room is tried at once."""
+"""Plans that are tried for a gang."""
+WEIGHED_PER_ATTEMPT = 10_000
+"""Nodes that are weighed in one attempt: each plan that is tried weighs all, and two are tried in any case."""
+MAX_SEARCHES = 16
+"""Plans that are worked out at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,10 @@ class NetworkTopology(Plugin[NetworkSpec]):
         self._plan: Plan | None = None
         self._planning = False
         """A plan is tried: it says itself where members go."""
+        self._searches: dict[frozenset[str], Search] = {}
+        """Plans that are worked out, by the UIDs of their members."""
+        self._unfinished: set[str] = set()
+        """Members whose plan goes on with the next tick."""
         self._stated: list[dict[str, Any]] | None = None
         """Status last written, or found as it should be."""
         self._looked_at = -REPORT_SECONDS
@@ -145,7 +154,10 @@ class NetworkTopology(Plugin[NetworkSpec]):
         self._stated, self._looked_at = None, -REPORT_SECONDS
 
     def tick(self, now: float) -> Iterable[Write]:
-        """State the tree in the object's status."""
+        """Go on with plans, and state the tree in the object's status."""
+        if self._unfinished:
+            self.handle.activate(self._unfinished)
+            self._unfinished.clear()
         if now - self._looked_at < REPORT_SECONDS:
             return ()
         self._looked_at = now
@@ -186,6 +198,7 @@ class NetworkTopology(Plugin[NetworkSpec]):
             Reason("node(s) outside of the part of the network that the gang is placed in", resolvable=False),
             Reason("node(s) in no part of the network that holds the whole gang", resolvable=False),
             Reason(f"node(s) in no network that is known: {self._unknown()}", resolvable=False),
+            Reason("node(s) that the gang's plan, which is being worked out, has not settled yet", resolvable=False),
         )
 
     def filter(self, attempt: Attempt, spec: NetworkSpec, rows: Rows) -> Bits | None:
@@ -199,6 +212,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
         if tree is None:
             return np.full(possible.shape[0], UNKNOWN, dtype=np.int64) if gathering.strict else None
         row = self._planned(attempt, spec, gathering, possible, tree)
+        if attempt.memo.get(self.name) is UNFINISHED_PLAN:
+            return np.full(possible.shape[0], UNFINISHED, dtype=np.int64)
         if row is None:
             return np.full(possible.shape[0], NOWHERE, dtype=np.int64) if gathering.strict else None
         bits = np.full(possible.shape[0], OUTSIDE, dtype=np.int64)
@@ -207,6 +222,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
 
     def post_filter(self, attempt: Attempt, spec: NetworkSpec, failure: Failure) -> Nomination | None:
         """No victims where room alone is not enough: without a topology, or in multiples."""
+        if attempt.memo.get(self.name) is UNFINISHED_PLAN:
+            return Nomination("", message="preemption: not tried before the gang's plan is worked out.", last=True)
         if spec.gathering is None or not spec.gathering.strict:
             return None
         if self._current_tree() is not None and not spec.gathering.multiples:
@@ -266,10 +283,12 @@ class NetworkTopology(Plugin[NetworkSpec]):
         placed, layer = attempt.snapshot.pods, tree.must_layer(gathering)
         held = {placed[uid].row for uid in self._kin(attempt.pod) - {attempt.pod.uid} if uid in placed}
         parts = {tree.part(row, layer) for row in held}
-        if len(parts) != 1 or None in parts:
+        (part,) = parts if len(parts) == 1 else (None,)
+        if part is None:
             return None
-        numbers = np.arange(attempt.snapshot.rows_used)[rows].tolist()
-        return np.array([0 if tree.part(row, layer) in parts else OUTSIDE for row in numbers], dtype=np.int64)
+        bits = np.full(attempt.snapshot.rows_used, OUTSIDE, dtype=np.int64)
+        bits[list(part.rows())] = 0
+        return bits[rows]
 
     def _planned(
         self, attempt: Attempt, spec: NetworkSpec, gathering: Gathering, possible: NDArray[np.bool_], tree: NetworkTree
@@ -279,6 +298,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
         plan = self._plan
         if plan is None or uid not in plan.rows or not possible[plan.rows[uid]] or plan.tried - {uid} - placed.keys():
             rows = self._new_plan(attempt, spec, gathering, possible, tree)
+            if rows is None:
+                attempt.memo[self.name] = UNFINISHED_PLAN
             plan = self._plan = Plan(rows) if rows else None
         if plan is None:
             return None
@@ -287,47 +308,91 @@ class NetworkTopology(Plugin[NetworkSpec]):
 
     def _new_plan(
         self, attempt: Attempt, spec: NetworkSpec, gathering: Gathering, possible: NDArray[np.bool_], tree: NetworkTree
-    ) -> dict[str, Row]:
-        """Rows for the pending members of the gang; empty when no part holds them."""
+    ) -> dict[str, Row] | None:
+        """Rows for the pending members of the gang; empty when no part holds them, None when the next tick goes on."""
         snapshot = attempt.snapshot
         kin = self._kin(attempt.pod)
         held = Counter(snapshot.pods[uid].row for uid in kin if uid in snapshot.pods)
         members = self._members(attempt.pod, kin)
+        uids = frozenset(info.uid for info in members)
+        search = self._searches.pop(uids, None) or Search(len(members))
+        search.goes_on(snapshot)
         existing = self._selected.get(spec.selector, Counter()) + held if spec.selector else held
         # Members that hold places already belong to multiples that are filled up elsewhere.
         multiples = {} if held else gathering.multiples
+        rows = self._searched(attempt, search, members, possible, Wanted(tree, gathering, existing, multiples, held))
+        if rows is None:
+            search.generation = snapshot.generation
+            self._searches[uids] = search
+            while len(self._searches) > MAX_SEARCHES:
+                del self._searches[next(iter(self._searches))]
+            self._unfinished |= uids
+        return rows
+
+    def _searched(
+        self,
+        attempt: Attempt,
+        search: Search,
+        members: Sequence[PodInfo],
+        possible: NDArray[np.bool_],
+        wanted: "Wanted",
+    ) -> dict[str, Row] | None:
         promises = {info.uid: self.handle.promise(info.uid) for info in members}
         promised = {uid: promise[0] for uid, promise in promises.items() if promise is not None}
         offers = _room(attempt, members, possible)
-        must = tree.must_layer(gathering)
-        exact: set[Row] = set()
-        at_most = len(members)
-        doubted = False
-        for _ in range(MAX_TRIES):
-            tree.weigh(_estimated(offers, exact, at_most), existing, multiples)
-            found = list(islice(tree.placements(must, multiples, len(members), frozenset(held)), LOOKED_AT))
-            if not found and at_most == len(members):
+        offers |= {row: min(count, offers[row]) for row, count in search.exact.items() if row in offers}
+        alike = all(info.cls is attempt.pod.cls for info in members)
+        for _ in range(max(2, WEIGHED_PER_ATTEMPT // attempt.snapshot.rows_used)):
+            if search.tries >= MAX_TRIES:
+                return {}
+            exact = search.exact.keys() | (search.certain(offers) if alike else frozenset())
+            found = wanted.placements(estimated(offers, exact, search.at_most), len(members))
+            if not found and search.at_most == len(members):
                 return {}
             if not found:
-                at_most, doubted = len(members), True
+                search.at_most, search.doubted = len(members), True
+                search.tries += 1
                 continue
-            untried = _untried(found, exact, LOOKED_AT if doubted or at_most < len(members) else 0)
+            beside = LOOKED_AT if search.doubted or search.at_most < len(members) else 0
+            untried = untried_rows(found, exact, beside)
             if untried:
-                taken = {row: self._taken(attempt, _on(row, members, promised)) for row in untried}
-                short = any(count < offers[row] for row, count in taken.items())
-                offers |= taken
-                exact |= taken.keys()
-                if not doubted and (short or at_most < len(members)):
-                    at_most = max(1, *(offers[row] for row in exact))
+                if not self._try_rows(attempt, search, untried, offers=offers, members=members, promised=promised):
+                    return None
                 continue
+            search.tries += 1
             chosen = [domain.row for domain, count in found[0] for _ in range(count)]
-            rows = _laid_out(members, chosen, promised)
+            rows = laid_out(members, chosen, promised)
             full = self._full(attempt, members, rows)
             if full is None:
                 return rows
             row, fitting = full
-            offers[row] = min(offers[row] - 1, fitting)
-        return {}
+            search.doubted = True
+            offers[row] = search.exact[row] = min(offers[row] - 1, fitting)
+        return None
+
+    def _try_rows(
+        self,
+        attempt: Attempt,
+        search: Search,
+        untried: Sequence[Row],
+        *,
+        offers: dict[Row, int],
+        members: Sequence[PodInfo],
+        promised: Mapping[str, Row],
+    ) -> bool:
+        """Find out how many members rows take; False where the next attempt goes on with the others."""
+        short = False
+        for row in untried:
+            if search.members_left <= 0:
+                return False
+            count = self._taken(attempt, _on(row, members, promised))
+            search.members_left -= count + 1
+            short = short or count < offers[row]
+            offers[row] = search.exact[row] = count
+        search.tries += 1
+        if not search.doubted and (short or search.at_most < len(members)):
+            search.at_most = max(1, *search.exact.values(), 0)
+        return True
 
     def _members(self, own: PodInfo, kin: set[str]) -> list[PodInfo]:
         """The pending members in the order of their index, then of their names."""
@@ -385,7 +450,7 @@ def _rank(info: PodInfo) -> tuple[int, str]:
 
 
 def _room(attempt: Attempt, members: Sequence[PodInfo], possible: NDArray[np.bool_]) -> dict[Row, int]:
-    """Members that possible rows have resources for: at least as many as they take, as far as resources decide."""
+    """Members for which possible rows have resources and ports: no less than they take."""
     snapshot = attempt.snapshot
     for info in members:
         snapshot.vector(info)
@@ -393,41 +458,17 @@ def _room(attempt: Attempt, members: Sequence[PodInfo], possible: NDArray[np.boo
     named = np.flatnonzero(least)
     rows = np.flatnonzero(possible)
     free = snapshot.allocatable[rows][:, named] - attempt.requested(rows)[:, named]
-    offers = (free // least[named]).min(axis=1).clip(1, len(members))
+    offers = (free // least[named]).min(axis=1).clip(1, _with_ports(members))
     return dict(zip(rows.tolist(), offers.tolist(), strict=True))
+
+
+def _with_ports(members: Sequence[PodInfo]) -> int:
+    """Members that one node takes at most, where those of a class ask for the same host ports."""
+    classes = Counter(info.cls for info in members)
+    ports = {info.cls: bool(host_ports(info.pod)) for info in members}
+    return sum(1 if ports[cls] else count for cls, count in classes.items())
 
 
 def _on(row: Row, members: Sequence[PodInfo], promised: Mapping[str, Row]) -> list[tuple[PodInfo, Row]]:
     """The members for one row: first those that it is promised to, since it is kept for them."""
     return [(info, row) for info in sorted(members, key=lambda info: promised.get(info.uid) != row)]
-
-
-def _laid_out(members: Sequence[PodInfo], chosen: Iterable[Row], promised: Mapping[str, Row]) -> dict[str, Row]:
-    """Rows by member: the promised one where it is among the chosen, the others in order."""
-    left = Counter(chosen)
-    rows: dict[str, Row] = {}
-    for info in members:
-        row = promised.get(info.uid, -1)
-        if left[row] > 0:
-            rows[info.uid] = row
-            left[row] -= 1
-    others = left.elements()
-    return {info.uid: rows[info.uid] if info.uid in rows else next(others) for info in members}
-
-
-def _estimated(offers: Mapping[Row, int], exact: set[Row], at_most: int) -> dict[Row, int]:
-    """Room of rows: what was tried, and of others not more than the roomiest of those took."""
-    return {row: count if row in exact else min(count, at_most) for row, count in offers.items()}
-
-
-def _untried(found: Sequence[Slots], exact: set[Row], at_least: int) -> list[Row]:
-    """Rows of the best placement whose room was not tried, and of the next best ones; empty when there is no doubt."""
-    doubtful = [list(_used(slots) - exact) for slots in found]
-    if not doubtful[0]:
-        return []
-    rows = list(dict.fromkeys(row for each in doubtful for row in each))
-    return rows[: max(len(doubtful[0]), at_least)]
-
-
-def _used(slots: Slots) -> set[Row]:
-    return {domain.row for domain, count in slots if count}

@@ -13,6 +13,7 @@ from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
+from scheduler.gang import search
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.deviceshare import DEVICES, DeviceShare
@@ -64,6 +65,26 @@ def member(name: str, minimum: int, rules: Any = MUST, *, cpu: str = "4", **fiel
     text = rules if isinstance(rules, str) else json.dumps({"gatherStrategy": rules})
     keys = {GANG + "name": "g", GANG + "min-available": str(minimum), GANG + "network-topology-spec": text}
     return pod(name, {"cpu": cpu}, annotations=keys | fields.pop("annotations", {}), **fields)
+
+
+def with_cards(cards: dict[str, int]) -> Engine:
+    """Nodes with so many GPUs, named by block and number."""
+    each = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    nodes = [
+        node(
+            name,
+            labels={"spine": name[0], "block": name.partition("-")[0]},
+            allocatable={key: str(100 * count) for key in each},
+        )
+        for name, count in cards.items()
+    ]
+    made = engine(nodes, kinds={**KINDS, "deviceshare": DeviceShare})
+    topology(made)
+    for name, count in cards.items():
+        devices = [{"type": "gpu", "minor": minor, "health": True, "resources": each} for minor in range(count)]
+        device = msgspec.convert({"metadata": {"name": name}, "spec": {"devices": devices}}, Device)
+        made.on_object(ObjectEvent(DEVICES, Action.ADD, Key("", name), None, device), 0.0)
+    return made
 
 
 def submit(made: Engine, *pods: Pod, now: float = 0.0) -> dict[str, str]:
@@ -170,6 +191,24 @@ def test_nodes_that_take_more_than_those_tried_first_are_found() -> None:
     assert set(submit(made, web, worker).values()) == {"z1-0"}
 
 
+def test_a_plan_that_takes_long_goes_on_from_second_to_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with two cards holds two of three members, which shows when they are tried; an attempt may try few."""
+    monkeypatch.setattr(search, "MEMBERS_PER_ATTEMPT", 8)
+    made = with_cards({f"a{n}-0": 2 for n in range(20)} | {"a99-0": 3})
+    made.on_pod(Action.ADD, pod("low", {"cpu": "1"}, nodeName="a0-0", priority=-1), 0.0)
+    assert submit(made, *(member(f"m{n}", 3, cpu="1", container={"resources": SHARE}) for n in range(3))) == {}
+    assert "which is being worked out, has not settled yet" in reason(made)
+    bound: dict[str, str] = {}
+    seconds = 0
+    while not bound and seconds < 60:
+        seconds += 1
+        made.tick(float(seconds))
+        bound = {name: where for name, where in drain(made, float(seconds)).items() if name.startswith("m")}
+    assert bound == dict.fromkeys(("m0", "m1", "m2"), "a99-0")
+    assert 2 < seconds < 30
+    assert victims(made) == []
+
+
 def test_members_are_laid_out_by_their_index() -> None:
     made = cluster({"a1": 3})
     ranks = {"x": "10", "y": "2", "z": "no number"}
@@ -213,17 +252,7 @@ def test_pods_of_a_selector_are_placed_near_each_other() -> None:
 
 def test_cards_that_several_pods_cannot_share_are_no_room() -> None:
     """By their sum two cards hold three pods of 60 percent; each card holds one."""
-    offered = {"koordinator.sh/gpu-core": "200", "koordinator.sh/gpu-memory-ratio": "200"}
-    nodes = [
-        node(name, labels={"spine": "a", "block": name[:2]}, allocatable=offered) for name in ("a1-0", "a2-0", "a2-1")
-    ]
-    made = engine(nodes, kinds={**KINDS, "deviceshare": DeviceShare})
-    topology(made)
-    each = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
-    cards = [{"type": "gpu", "minor": minor, "health": True, "resources": each} for minor in range(2)]
-    for known in nodes:
-        device = msgspec.convert({"metadata": {"name": known.name}, "spec": {"devices": cards}}, Device)
-        made.on_object(ObjectEvent(DEVICES, Action.ADD, Key("", known.name), None, device), 0.0)
+    made = with_cards(dict.fromkeys(("a1-0", "a2-0", "a2-1"), 2))
     bound = submit(made, *(member(f"m{n}", 3, cpu="1", container={"resources": SHARE}) for n in range(3)))
     assert blocks_of(bound) == {"a2"}
     assert sorted(bound) == ["m0", "m1", "m2"]
