@@ -75,6 +75,15 @@ def test_two_of_three_ticks_open_with_the_culprits_seen() -> None:
     assert verdict.confidence == pytest.approx(0.9)
 
 
+def test_confidence_is_the_named_part_of_the_whole_wait() -> None:
+    """Of 0.8 s waited each second, half is of unknown cause: the other half is told, and believed half."""
+    rates = {"cpu.wait_neighbour_ns": {1: 0.4}, "cpu.wait_unknown_ns": {1: 0.4}}
+    (verdict,) = run(frames([(rates, {(1, 2): 0.4})] * 2), CONTENTION)[1]
+    assert verdict.lost_seconds_per_second == pytest.approx(0.4)
+    assert [(culprit.path, culprit.share) for culprit in verdict.culprits] == [("/batch", pytest.approx(0.5))]
+    assert verdict.confidence == pytest.approx(0.5)
+
+
 def test_a_loss_that_no_table_explains_blames_nobody() -> None:
     (verdict,) = run(frames([(LOSS[0], {}), (LOSS[0], {})]), CONTENTION)[1]
     assert (verdict.culprits, verdict.confidence) == ((), 0.0)
