@@ -95,13 +95,18 @@ class Cells:
         return len(missing) - len(admitted)
 
     def add(self, rows: NDArray[np.int32], buckets: NDArray[np.int64], now_seconds: float) -> None:
-        """One sample for each row; a row may occur more than once."""
-        weight = self.weight_at(now_seconds)
-        np.add.at(self.counts, (rows, buckets), np.float32(weight))
-        np.add.at(self.mass, rows, weight)
+        """One sample for each row; those of a row that occurs more than once make one together.
+
+        What the replicas of a workload show in one second is one thing that happened, seen many times.
+        """
+        if not len(rows):
+            return
+        parts = self.weight_at(now_seconds) / np.bincount(rows)[rows]
+        np.add.at(self.counts, (rows, buckets), parts.astype(np.float32))
+        np.add.at(self.mass, rows, parts)
         fresh = self.samples[rows] == 0
         self.first[rows[fresh]] = now_seconds
-        np.add.at(self.samples, rows, 1)
+        self.samples[rows] += 1
         self._last[rows] = np.maximum(self._last[rows], now_seconds)
 
     def keep(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:

@@ -49,7 +49,7 @@ class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     half_life_seconds: Annotated[float, msgspec.Meta(ge=60)] = 3 * 86_400.0
     """After this time a sample weighs half."""
     warm_samples: Annotated[float, msgspec.Meta(ge=1)] = 60.0
-    """Aged weight of samples from which a baseline may judge."""
+    """Aged weight of samples from which a baseline may judge; replicas' samples of one tick weigh as one."""
     forget_weight: Annotated[float, msgspec.Meta(ge=0)] = 0.5
     """`forget` drops cells whose aged weight is below this."""
     exclude_seconds: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
@@ -85,7 +85,7 @@ class Judgement:
     state: NDArray[np.int64]
     """A `BaselineState` each."""
     samples: NDArray[np.int64]
-    """Samples ever taken by the baseline that answers."""
+    """Ticks in which the baseline that answers ever took samples."""
     age_seconds: NDArray[np.float64]
     """Since the first sample; NaN where there is none."""
 

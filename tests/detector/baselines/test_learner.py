@@ -52,6 +52,20 @@ def test_state_says_how_well_founded(samples: int, load: float, state: BaselineS
     assert np.isfinite(judged.score[0]) == (state >= BaselineState.READY)
 
 
+def test_replicas_of_a_second_teach_no_more_than_one_sample() -> None:
+    """Sixty replicas would be sixty seconds old after one, and take what they showed then for what is usual."""
+    baselines = Baselines(BaselinePolicy(warm_samples=20))
+    for second in range(19):
+        baselines.learn(seen([0.05] * 60), second)
+    assert baselines.judge(seen(0.5), 20.0)["lost"].state[0] == BaselineState.WARMING_UP
+    for second in range(19, 100):
+        baselines.learn(seen([0.05] * 30 + [0.1] * 30), second)
+    judged = baselines.judge(seen(0.5), 100.0)["lost"]
+    assert judged.state[0] == BaselineState.READY
+    assert judged.samples[0] == 100
+    assert judged.expected[0] == pytest.approx(0.05, rel=0.1)
+
+
 def test_outlier_scores_high_and_ordinary_low() -> None:
     judged = taught(ordinary()).judge(seen([0.05, 0.5]), 200.0)["lost"]
     assert abs(judged.score[0]) < 2
