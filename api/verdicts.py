@@ -68,6 +68,38 @@ class CgroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
 NO_REF = CgroupRef()
 
 
+class Group(StrEnum):
+    """What pods may have in common that no cgroup holds; the bracketed culprit says kind and name."""
+
+    WORKLOAD = "workload"
+    NAMESPACE = "namespace"
+
+    def culprit(self, name: str) -> str:
+        """Return the culprit that stands for the pods of a group, such as `[namespace ci]`."""
+        return f"[{self} {name}]"
+
+
+def groups_of(ref: CgroupRef) -> tuple[str, ...]:
+    """Return the culprits that stand for the groups of a pod's cgroup, the smallest first; none outside pods."""
+    if not ref.pod:
+        return ()
+    named = ((Group.WORKLOAD, ref.workload), (Group.NAMESPACE, ref.namespace))
+    return tuple(group.culprit(name) for group, name in named if name)
+
+
+def group_ref(culprit: str) -> CgroupRef:
+    """Return the names of a culprit that stands for a group; none for any other word."""
+    kind, _, name = culprit.removeprefix("[").removesuffix("]").partition(" ")
+    match kind if culprit.startswith("[") and name else "":
+        case Group.WORKLOAD:
+            parts = name.split("/")
+            return CgroupRef(f"{kind} {name}", parts[1] if len(parts) == 3 else "", workload=name)
+        case Group.NAMESPACE:
+            return CgroupRef(f"{kind} {name}", name)
+        case _:
+            return NO_REF
+
+
 class Culprit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One holder of the resource; `path` is a cgroup or one of the bracketed names above."""
 

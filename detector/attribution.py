@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.cgroup_path import is_below, is_within
-from api.verdicts import ANCESTOR, GONE, OTHER, Culprit, How
+from api.verdicts import ANCESTOR, GONE, OTHER, Culprit, How, groups_of
 from detector.arrays import Floats, Ids
 from detector.correlation import MIN_SHARE, History, correlate
 from detector.roll_up import LEAST_MEMBERS, LEAST_SHARE, SMALL_SHARE, Tree, roll_up
 from detector.symptom import BlameSource, Signal, Symptom, ratio
-from detector.view import View
+from detector.view import View, ref_of
 
 Shares: TypeAlias = list[tuple[str, float]]
 """Paths and parts of a loss."""
@@ -109,7 +109,7 @@ class Attributor:
     def _rolled_up(
         self, rows: NDArray[np.intp], victims: NDArray[np.intp], culprits: Ids, sizes: Floats, shares: Floats
     ) -> tuple[list[Shares], Floats]:
-        """The cgroups that many small culprits of a victim have in common, and the shares without those of theirs."""
+        """The cgroup or group that many small culprits of a victim have in common, and the shares without theirs."""
         small = np.flatnonzero(sizes < SMALL_SHARE)
         found: list[Shares] = [[] for _ in rows]
         counts = np.bincount(victims[small], minlength=len(rows))
@@ -118,12 +118,14 @@ class Attributor:
         if not many:
             return found, shares
         known, members = np.unique(culprits[small], return_inverse=True)
-        tree, left = Tree([self._view.names[each] for each in known.tolist()]), shares.copy()
+        paths, left = [self._view.names[each] for each in known.tolist()], shares.copy()
+        tree = Tree(paths, [groups_of(self._view.ref(path)) for path in paths])
         bounds = np.searchsorted(victims[small], np.arange(len(rows) + 1))
         for number in many:
             of_victim = slice(bounds[number], bounds[number + 1])
-            path, own = self._view.cgroups[rows[number]].path, small[of_victim]
-            found[number], left[own] = roll_up(path, tree, members[of_victim], shares[own])
+            victim, own = self._view.cgroups[rows[number]], small[of_victim]
+            groups = groups_of(ref_of(victim))
+            found[number], left[own] = roll_up(victim.path, tree, members[of_victim], shares[own], groups)
         return found, left
 
     def _correlated(self, name: str, rows: NDArray[np.intp]) -> list[Shares]:

@@ -1,7 +1,9 @@
 """Roll-up of culprits: many small ones become the lowest cgroup above them that holds most of them.
 
 Hundreds of jobs that each take a thousandth of a CPU cost a victim a third of one together, and no list of their names
-would say so: `Attributor` gives those with a small share here, and lists the rest as they are.
+would say so: `Attributor` gives those with a small share here, and lists the rest as they are. Pods of one class are
+next to each other, and next to the victim; where no cgroup holds most of them but not the victim, their workload or
+namespace does.
 """
 
 from collections.abc import Sequence
@@ -23,23 +25,31 @@ MOST_ROUNDS = 3
 """Cgroups named instead of members, for one victim."""
 
 
-class Tree:
-    """The cgroups above some paths, each once; the root counts as none."""
+_BELOW_ALL_CGROUPS = 1000
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        chains = [ancestors(path) if path.startswith("/") else [] for path in paths]
-        self.paths = sorted({above for chain in chains for above in chain})
+
+class Tree:
+    """The cgroups above some paths, and the groups that they are in, each once; the root counts as none."""
+
+    def __init__(self, paths: Sequence[str], groups: Sequence[Sequence[str]] = ()) -> None:
+        """`groups` names those of each path, the smallest first; a cgroup is preferred to any of them."""
+        chains = [[*ancestors(path)] if path.startswith("/") else [] for path in paths]
+        ranks = {above: above.count("/") for chain in chains for above in chain}
+        for chain, names in zip(chains, groups, strict=False):
+            chain += names
+            ranks |= {name: -_BELOW_ALL_CGROUPS - size for size, name in enumerate(names)}
+        self.paths = sorted(ranks)
         self._place = {path: number for number, path in enumerate(self.paths)}
-        self.depth: NDArray[np.int64] = np.array([path.count("/") for path in self.paths], dtype=np.int64)
+        self.depth: NDArray[np.int64] = np.array([ranks[path] for path in self.paths], dtype=np.int64)
         self.above = np.full((len(paths), max(map(len, chains), default=0)), len(self.paths), dtype=np.intp)
         """For each path (row) the places of the cgroups above it, and then that of none, which is their number."""
         for number, chain in enumerate(chains):
             self.above[number, : len(chain)] = [self._place[each] for each in chain]
 
-    def holds(self, path: str) -> NDArray[np.bool_]:
-        """Return which of the cgroups are a path or above it."""
+    def holds(self, path: str, groups: Sequence[str] = ()) -> NDArray[np.bool_]:
+        """Return which of the cgroups are a path or above it, or among its groups."""
         held = np.zeros(len(self.paths), dtype=np.bool_)
-        held[[self._place[each] for each in lineage(path) if each in self._place]] = True
+        held[[self._place[each] for each in (*lineage(path), *groups) if each in self._place]] = True
         return held
 
     def sums(self, above: NDArray[np.intp], values: Floats) -> Floats:
@@ -50,24 +60,24 @@ class Tree:
 
 
 def roll_up(
-    victim: str, tree: Tree, members: NDArray[np.intp], shares: Floats
+    victim: str, tree: Tree, members: NDArray[np.intp], shares: Floats, groups: Sequence[str] = ()
 ) -> tuple[list[tuple[str, float]], Floats]:
     """Name cgroups instead of their members: names with shares, and what is left of the members' own shares.
 
     `members` are places among the tree's paths, each with its share of the victim's loss. A cgroup that the victim is
-    in is never named: it is no neighbour.
+    in, and one of its own `groups`, is never named: it is no neighbour.
     """
     left = shares.copy()
     named: list[tuple[str, float]] = []
     if len(members) < LEAST_MEMBERS or not tree.paths:
         return named, left
-    above, barred = tree.above[members], tree.holds(victim)
+    above, barred = tree.above[members], tree.holds(victim, groups)
     for _ in range(MOST_ROUNDS):
         sums, counts = tree.sums(above, left), tree.sums(above, (left > 0).astype(np.float64))
         fits = (sums >= max(LEAST_SHARE, MOST_OF_THEM * float(left.sum()))) & (counts >= LEAST_MEMBERS) & ~barred
         if not fits.any():
             break
-        lowest = int(np.argmax(np.where(fits, tree.depth + sums / (1.0 + sums), -1.0)))
+        lowest = int(np.argmax(np.where(fits, tree.depth + sums / (1.0 + sums), -np.inf)))
         named.append((tree.paths[lowest], float(sums[lowest])))
         left[(above == lowest).any(axis=1)] = 0.0
     return named, left

@@ -9,7 +9,7 @@ from api.cgroup_path import is_below
 from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.loss import lost_to_others_ns, total_lost_ns
 from api.metrics import BY_COLUMN, MetricKind
-from api.verdicts import KERNEL, NO_REF, OTHER, CgroupRef
+from api.verdicts import KERNEL, OTHER, CgroupRef, group_ref
 from api.window import Window, subtract
 from detector.arrays import Floats
 from detector.baselines.values import Judgement
@@ -134,9 +134,11 @@ class View:
         return self._names
 
     def ref(self, path: str) -> CgroupRef:
-        """Names of the cgroup at a path, also of one that is recently gone; none for any other word."""
+        """Names of the cgroup at a path, also of one that is recently gone, or of a group; none for any other word."""
         row = self.tree.row_of(path)
-        return self._gone_refs.get(path, NO_REF) if row is None else ref_of(self.cgroups[row])
+        if row is not None:
+            return ref_of(self.cgroups[row])
+        return self._gone_refs[path] if path in self._gone_refs else group_ref(path)
 
     def _find_blame(self, table: str) -> Blame | None:
         whole = [frame for frame in self._recent.frames if table in frame.tables]

@@ -1,14 +1,20 @@
 """Roll-up: many small culprits are named by the cgroup above them, few or unrelated ones are not."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from api.verdicts import OTHER
+from api.frame import CgroupInfo
+from api.verdicts import OTHER, group_ref
 from api.window import Window
 from detector.judging.engine import RuleEngine
 from detector.roll_up import Tree, roll_up
 from detector.view import View
 from tests.frames import make_frame
+
+NO_PODS: Mapping[str, tuple[str, str]] = {}
 
 
 def told(victim: str, shares: dict[str, float]) -> tuple[dict[str, float], float]:
@@ -55,8 +61,8 @@ def test_top_level_cgroups_and_the_kernel_have_nothing_above() -> None:
     assert told("/web", {f"/top{number}": 0.01 for number in range(50)} | {"[kernel]": 0.01})[0] == {}
 
 
-def culprits(paths: list[str], victim: str = "/web") -> dict[str, float]:
-    """Of a verdict about the victim, whose wait was behind these in equal parts."""
+def culprits(paths: list[str], victim: str = "/web", pods: Mapping[str, tuple[str, str]] = NO_PODS) -> dict[str, float]:
+    """Of a verdict about the victim, whose wait was behind these in equal parts; `pods` have workload and namespace."""
     known = {1: victim} | dict(enumerate(paths, start=2))
     frames = [
         make_frame(
@@ -67,6 +73,7 @@ def culprits(paths: list[str], victim: str = "/web") -> dict[str, float]:
         )
         for tick in (0, 1)
     ]
+    frames = [replace(frame, cgroups=tuple(_in_pod(info, pods) for info in frame.cgroups)) for frame in frames]
     engine = RuleEngine()
     (verdict,) = engine.step(View(Window(frames), engine.columns), frames[-1].monotonic_ns)
     return {culprit.path: culprit.share for culprit in verdict.culprits}
@@ -83,3 +90,52 @@ def test_what_has_no_cgroup_in_common_is_others() -> None:
 
 def test_few_culprits_stand_as_they_are() -> None:
     assert culprits(["/a/x", "/a/y", "/b"]) == {path: pytest.approx(1 / 3) for path in ("/a/x", "/a/y", "/b")}
+
+
+def _in_pod(info: CgroupInfo, pods: Mapping[str, tuple[str, str]]) -> CgroupInfo:
+    if info.path not in pods:
+        return info
+    workload, namespace = pods[info.path]
+    return replace(info, pod=info.path.rpartition("/")[2], workload=workload, namespace=namespace)
+
+
+NEIGHBOURS = [f"/pods/{number}" for number in range(400)]
+"""Pods next to the victim `/pods/web`."""
+
+
+def test_pods_next_to_the_victim_are_their_workload() -> None:
+    pods = dict.fromkeys(NEIGHBOURS, ("Job/ci/build", "ci"))
+    found = culprits(NEIGHBOURS, "/pods/web", {**pods, "/pods/web": ("Deployment/shop/web", "shop")})
+    assert found == {"[workload Job/ci/build]": pytest.approx(1.0)}
+
+
+def test_pods_of_many_workloads_are_their_namespace() -> None:
+    pods = {path: (f"Job/ci/build-{number}", "ci") for number, path in enumerate(NEIGHBOURS)}
+    found = culprits(NEIGHBOURS, "/pods/web", {**pods, "/pods/web": ("Deployment/shop/web", "shop")})
+    assert found == {"[namespace ci]": pytest.approx(1.0)}
+
+
+def test_a_cgroup_is_named_before_a_workload_for_it_can_be_acted_on() -> None:
+    paths = [f"/batch/{number}" for number in range(400)]
+    found = culprits(paths, "/pods/web", dict.fromkeys(paths, ("Job/ci/build", "ci")))
+    assert found == {"/batch": pytest.approx(1.0)}
+
+
+def test_the_victims_own_namespace_is_no_neighbour() -> None:
+    pods = {path: (f"Job/shop/build-{number}", "shop") for number, path in enumerate(NEIGHBOURS)}
+    found = culprits(NEIGHBOURS, "/pods/web", {**pods, "/pods/web": ("Deployment/shop/web", "shop")})
+    assert found == {OTHER: pytest.approx(1.0)}
+
+
+@pytest.mark.parametrize(
+    ("culprit", "workload", "namespace"),
+    [
+        pytest.param("[workload Job/ci/build]", "Job/ci/build", "ci", id="workload"),
+        pytest.param("[namespace ci]", "", "ci", id="namespace"),
+        pytest.param("[own quota]", "", "", id="another bracketed name"),
+        pytest.param("/namespace ci", "", "", id="a path"),
+    ],
+)
+def test_a_group_carries_its_names(culprit: str, workload: str, namespace: str) -> None:
+    found = group_ref(culprit)
+    assert (found.workload, found.namespace) == (workload, namespace)
