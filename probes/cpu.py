@@ -5,7 +5,10 @@ wait split by cause (`api.metrics.WAIT_CAUSES`, which sum to the wait). Table `c
 victim's contended wait (neighbour and kernel) while each culprit ran.
 """
 
+import contextlib
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +18,7 @@ from api.frame import CGROUP, Reading, Table
 from api.histogram import SLOTS
 from api.metrics import WAIT_CAUSES
 from probes.bpf_object import LoadedBpf
-from probes.libbpf import possible_cpus
+from probes.libbpf import BpfError, possible_cpus
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_object, sum_per_cpu
 from probes.shared_maps import share
@@ -53,6 +56,30 @@ LOST_PLACES = ("cpu.task", "cpu.cgroup", "cpu.blame_ns", "cpu.switch")
 """Tasks without storage, cgroups that did not fit, blame that did not fit, switches that BPF was not shown."""
 
 
+PREPARE_EVERY_READS = 10
+
+
+class TaskStorage:
+    """Storage of threads that have none, because memory was short when they were made or no program ran then.
+
+    Such a thread is counted as lost each time it waits, for its whole life. One pass over all threads gives it storage.
+    """
+
+    def __init__(self, prepare: Callable[[], Any]) -> None:
+        self._prepare = prepare
+        self._missed = 0
+        self._reads = 0
+
+    def follow(self, missed: int) -> None:
+        """Take the count of waits without storage with each read; prepare all threads where it grew, but seldom."""
+        self._reads += 1
+        if missed == self._missed or self._reads < PREPARE_EVERY_READS:
+            return
+        self._missed, self._reads = missed, 0
+        with contextlib.suppress(BpfError):  # the count goes on, and it is tried again
+            self._prepare()
+
+
 class Cpu(BpfProbe):
     """Needs tp_btf and task storage (kernel 5.12 and later)."""
 
@@ -75,6 +102,7 @@ class Cpu(BpfProbe):
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
         self._pairs = PairLedger()
         self._floors: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
+        self._storage: TaskStorage | None = None
         self.tripwire: Tripwire | None = None
         """Reports at once cgroups that lose more than their budget; with option `tripwire` only."""
 
@@ -95,6 +123,7 @@ class Cpu(BpfProbe):
         bpf.iterate("prepare_tasks")
         attach(bpf, "on_wakeup", "on_wakeup_new", "on_migrate", "on_switch")
         probe = cls(bpf)
+        probe._storage = TaskStorage(partial(bpf.iterate, "prepare_tasks"))
         if tripwire:
             probe.tripwire = Tripwire(bpf)
         return probe
@@ -119,11 +148,11 @@ class Cpu(BpfProbe):
         }
         dense |= {f"cpu.wait_{cause}_ns": causes[:, row] for row, cause in enumerate(WAIT_CAUSES)}
         self._drain()
-        _, lost = self._lost.read()
-        return Reading(
-            {CGROUP: Table({"cgroup": ids}, dense), "cpu.blame": self._pairs.table("cpu.blame_ns")},
-            dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
-        )
+        _, places = self._lost.read()
+        lost = dict(zip(LOST_PLACES, places.sum(axis=1).tolist(), strict=True))
+        if self._storage is not None:
+            self._storage.follow(lost["cpu.task"])
+        return Reading({CGROUP: Table({"cgroup": ids}, dense), "cpu.blame": self._pairs.table("cpu.blame_ns")}, lost)
 
     def _drain(self) -> None:
         keys, blamed = self._blame.read(drain=True)
