@@ -1,10 +1,12 @@
 """All that a scenario may use: cgroups by role, loads in them, time that passes while the product watches."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +28,23 @@ SETTLE_SECONDS = 7.0
 HARM_SECONDS = 10.0
 RECOVER_SECONDS = 4.0
 SAMPLE_SECONDS = 1.0
+
+_START_ALL = """
+import json, os, sys
+cpu, argv = int(sys.argv[1]), sys.argv[2:]
+for gates in json.load(sys.stdin):
+    if os.fork() == 0:
+        for gate in gates:
+            with open(gate, "w") as stream:
+                stream.write(str(os.getpid()))
+        os.sched_setaffinity(0, {cpu})
+        os.execvp(argv[0], argv)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
 
 _MEMINFO, _HUGE_PAGES = Path("/proc/meminfo"), Path("/proc/sys/vm/nr_hugepages")
 
@@ -175,10 +194,18 @@ class Stage:
     def start_many(self, role: str, count: int, argv: Sequence[str], cpu: str) -> None:
         """Start so many processes, each in a cgroup of its own below the role, `job-0` and so on; they are not sampled.
 
-        Cgroups that are there already take them at once.
+        Cgroups that are there already take them at once. To start hundreds costs seconds of CPU time, so it is one of
+        the role's own cgroups that does it, `job-starter`.
         """
-        for job in self.make_many(role, count):
-            job.spawn(argv, cpus=cpu, stderr=subprocess.DEVNULL)
+        jobs = self.make_many(role, count)
+        starter = self.cgroup(role).make_cgroup("job-starter")
+        self._many[role].append(starter)
+        gates = [[str(directory / "cgroup.procs") for directory in job.dirs] for job in jobs]
+        command = [sys.executable, "-S", "-E", "-c", _START_ALL, cpu, *argv]
+        process = starter.spawn(command, cpus=self.far, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(json.dumps(gates).encode())
 
     def make_many(self, role: str, count: int) -> list[TestCgroup]:
         """The cgroups of `start_many`, made at the first call."""

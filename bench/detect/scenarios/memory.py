@@ -104,8 +104,12 @@ def _huge_pages(stage: Stage) -> None:
     stage.start("victim", loads.rewrite(in_memory / "victim", 512), stage.near)
     stage.wait(SETTLE_SECONDS)
     with stage.harm():
-        vm = ("--vm", "2", "--vm-bytes", "3g", "--vm-madvise", "hugepage", "--vm-method", "write64")
-        stage.start("hog", loads.stress(*vm), stage.far)
+        # Its files take what it gives back, so that it finds no free huge pages the next time; and it runs on all CPUs,
+        # so that background reclaim does not keep up.
+        reads = ("--rw=read", "--numjobs=2", "--thread", "--offset_increment=8g", "--size=8g")
+        stage.start("hog", loads.fio("cache", folder / "cache", *reads, *_CACHED), f"{stage.far},{stage.near}")
+        vm = ("--vm", "2", "--vm-bytes", "2g", "--vm-madvise", "hugepage", "--vm-method", "write64")
+        stage.start("hog", loads.stress(*vm), f"{stage.far},{stage.near}")
         stage.wait(HARM_SECONDS)
         stage.stop("hog")
     stage.wait(RECOVER_SECONDS)
