@@ -81,7 +81,7 @@ class TaskStorage:
 
 
 class Cpu(BpfProbe):
-    """Needs tp_btf and task storage (kernel 5.12 and later)."""
+    """Needs tp_btf, task storage, and per-CPU arrays read in batches (kernel 5.13 and later)."""
 
     name: ClassVar[str] = "cpu"
     options: ClassVar = {"tripwire": False}

@@ -171,7 +171,7 @@ class StallsUnderWay:
 
 
 class Memory(BpfProbe):
-    """Needs tp_btf (kernel 5.5 and later; compaction is counted from 5.18 on)."""
+    """Needs tp_btf and per-CPU arrays read in batches (kernel 5.13 and later; compaction is counted from 5.18 on)."""
 
     name: ClassVar[str] = "memory"
     records: ClassVar = {"memory_cgroup": CGROUP_RECORD, "stall": STALL_RECORD}
