@@ -41,6 +41,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Lost seconds per second from which a symptom holds."""
     qos_thresholds: dict[QoSClass, Loss] = {}
     """Thresholds of single QoS classes."""
+    progress_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    """The threshold is at least this part of the CPU time that the cgroup uses: a service that runs on sixteen CPUs
+    waits some milliseconds each second though all is well."""
     selector: Selector = Selector()
     ticks: Annotated[int, msgspec.Meta(ge=1)] = USUAL.ticks
     """The rule must hold in this many ..."""

@@ -69,6 +69,8 @@ class InterferenceDetectionRuleSpec(Wire, frozen=True, kw_only=True):
     threshold: Annotated[float, _ABOVE_ZERO] | None = None
     qos_thresholds: Annotated[dict[str, Annotated[float, _ABOVE_ZERO]], _BY_CLASS] | None = None
     """Thresholds of single QoS classes."""
+    progress_ratio: Annotated[float, between(0, 1)] | None = None
+    """The threshold is at least this part of the CPU time that the cgroup uses."""
     selector: InterferenceSelector | None = None
     ticks: Annotated[int, between(1)] | None = None
     """The rule must hold in so many of `of_ticks` ticks."""

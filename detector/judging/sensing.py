@@ -14,6 +14,7 @@ from detector.rules import Rule, SuspicionPolicy
 from detector.symptom import Signal, Symptom
 from detector.view import View
 
+PROGRESS = "cpu.oncpu_ns"
 DEFAULT_THRESHOLD = 0.05
 """Lost seconds per second above which a tick is harmed by a symptom that no rule is about."""
 
@@ -53,6 +54,7 @@ class RuleEvaluator:
     def __init__(self, rules: Sequence[Rule], symptoms: Mapping[str, Symptom], suspicion: SuspicionPolicy) -> None:
         self._rules, self._symptoms, self._suspicion = rules, symptoms, suspicion
         self._place = {name: place for place, name in enumerate(symptoms)}
+        self._progress_ratios = np.array([[rule.progress_ratio] for rule in rules], dtype=np.float64).reshape(-1, 1)
         self._thresholds: Mapping[str, Floats] = {}
         self._selected: tuple[tuple[CgroupInfo, ...], Floats] = ((), np.empty((len(rules), 0)))
 
@@ -64,7 +66,7 @@ class RuleEvaluator:
         signals = {name: signal for name, signal in sensed.items() if signal is not None}
         present = [[name for name in rule.symptoms if name in signals] for rule in self._rules]
         lost, worst = self._compose(present, signals, len(view.ids))
-        limits = self._limits(view.cgroups)
+        limits = self._of_progress(self._limits(view.cgroups), view)
         suspected = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
         direct = [[bool(names) and all(signals[name].measured for name in names)] for names in present]
         eased = suspected & np.array(direct, dtype=np.bool_).reshape(-1, 1)
@@ -115,6 +117,12 @@ class RuleEvaluator:
             self._selected = (cgroups, limits)
             self._thresholds = self._by_symptom(limits)
         return self._selected[1]
+
+    def _of_progress(self, limits: Floats, view: View) -> Floats:
+        """The thresholds, for rules with a `progress_ratio` at least that part of the CPU time used."""
+        if not self._progress_ratios.any() or not view.has(PROGRESS):
+            return limits
+        return np.maximum(limits, self._progress_ratios * np.nan_to_num(view.rate(PROGRESS)))
 
     def _limits_of(self, info: CgroupInfo) -> Floats:
         return np.array([rule.threshold_of(info) for rule in self._rules], dtype=np.float64)

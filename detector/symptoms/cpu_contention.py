@@ -24,7 +24,7 @@ class CpuContention(Symptom):
     cause: ClassVar[str] = "contention"
     columns: ClassVar[tuple[str, ...]] = (*EXPLAINED, "cpu.wait_unknown_ns", "cpu.oncpu_ns")
     blame: ClassVar[BlameSource] = BlameSource(table="cpu.blame")
-    default_rule: ClassVar[Rule | None] = Rule(selector=NOT_BEST_EFFORT)
+    default_rule: ClassVar[Rule | None] = Rule(selector=NOT_BEST_EFFORT, progress_ratio=0.02)
 
     def sense(self, view: View) -> Signal | None:
         """Neighbours' and the kernel's part of the wait."""

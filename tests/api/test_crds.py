@@ -210,6 +210,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "selector": {"paths": ["/kubepods*"], "qos": ["LS", "LSR"]},
             "ticks": 3,
             "ofTicks": 5,
+            "progressRatio": 0.1,
             "atOnceRatio": 4.0,
             "closeRatio": 0.25,
             "holdSeconds": 20.0,

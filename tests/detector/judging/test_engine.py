@@ -84,6 +84,20 @@ def test_confidence_is_the_named_part_of_the_whole_wait() -> None:
     assert verdict.confidence == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("used", "told"),
+    [
+        pytest.param(0.5, True, id="half a CPU"),
+        pytest.param(3.0, True, id="just below"),
+        pytest.param(16.0, False, id="sixteen CPUs"),
+    ],
+)
+def test_a_threshold_grows_with_the_progress_that_is_made(used: float, told: bool) -> None:
+    rates = {"cpu.wait_neighbour_ns": {1: 0.08}, "cpu.oncpu_ns": {1: used}}
+    rule = Rule(name="cpu", any_of=("cpu_contention",), progress_ratio=0.02)
+    assert bool(run(frames([(rates, {(1, 2): 0.08})] * 3), rule)[1]) is told
+
+
 def test_a_loss_that_no_table_explains_blames_nobody() -> None:
     (verdict,) = run(frames([(LOSS[0], {}), (LOSS[0], {})]), CONTENTION)[1]
     assert (verdict.culprits, verdict.confidence) == ((), 0.0)
