@@ -9,7 +9,7 @@ import click
 
 from api.kube.times import duration_seconds
 from api.settings import SettingsError
-from cluster import ClientSettings, ClusterError, Elector, EventRecorder, Key, RecorderSettings
+from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
 from cluster.command_line import (
     USAGE_ERROR,
     Chosen,
@@ -147,8 +147,9 @@ def run(
     leads = leading or (lambda: True)
     metrics = Metrics(settings.scheduler_name)
     client = chosen.client(sending, metrics.requested)
-    writes = chosen.client(_fenced(sending, elector), metrics.requested, may_write=leads)
-    told = chosen.client(observe=metrics.requested, may_write=leads)
+    slack_seconds = elector.slack_seconds if elector is not None else None
+    writes = chosen.client(fenced(sending, slack_seconds), metrics.requested, may_write=leads)
+    told = chosen.client(fenced(ClientSettings(user_agent=PROGRAM), slack_seconds), metrics.requested, may_write=leads)
     recorder = EventRecorder(told, RecorderSettings(settings.scheduler_name, name))
     loop = Loop(client, engine, writes=writes, recorder=recorder, metrics=metrics, leading=leading)
     tls = _tls_files(tls_cert, tls_key, client_ca)
@@ -235,11 +236,15 @@ def _lease_times(election: LeaderElection | None) -> LeaseTimes | None:
     }
 
 
-def _fenced(settings: ClientSettings, elector: Elector | None) -> ClientSettings:
-    """The settings with which a write that was sent while leading is over before another can lead."""
-    if elector is None:
+def fenced(settings: ClientSettings, slack_seconds: float | None) -> ClientSettings:
+    """The settings with which a write that was sent while leading is over before another can lead.
+
+    `slack_seconds` is the elector's, None without an election. Events are fenced as bindings are: what is on its way
+    when a connection is cut is delivered once it heals, unless it was given up before.
+    """
+    if slack_seconds is None:
         return settings
-    slack = max(elector.slack_seconds, LEAST_SLACK_SECONDS)
+    slack = max(slack_seconds, LEAST_SLACK_SECONDS)
     return replace(settings, connect_seconds=0.3 * slack, timeout_seconds=0.7 * slack)
 
 

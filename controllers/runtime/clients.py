@@ -33,5 +33,9 @@ def connect_clients(
         metrics.requested,
         may_write=leading,
     )
-    told = chosen.client(observe=metrics.requested, may_write=leading)
+    told = chosen.client(
+        ClientSettings(timeout_seconds=settings.request_timeout_seconds, user_agent=chosen.program),
+        metrics.requested,
+        may_write=leading,
+    )
     return Clients(reader, writer, EventRecorder(told, RecorderSettings(chosen.program, instance)))

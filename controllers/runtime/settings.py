@@ -29,8 +29,8 @@ class LoopSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     workers: Count = 8
     """Threads that write."""
     request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=3)] = 3.0
-    """Longest wait for one answer. A write sent while this process leads ends before another one may lead: the lease
-    lasts three seconds longer than its holder believes."""
+    """Longest wait for the answer to a write, of an Event too. One sent while this process leads ends before another
+    one may lead: the lease lasts three seconds longer than its holder believes."""
     retry_seconds: Positive = 1.0
     """First delay after a write that failed; it doubles up to `retry_limit_seconds`."""
     retry_limit_seconds: Positive = 300.0
