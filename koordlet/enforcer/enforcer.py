@@ -39,6 +39,8 @@ from koordlet.identity.pods import PodTableOf
 
 _UNCLAIMED_SECONDS = 600.0
 """Time for which protocol state of an earlier run stays while its strategy has not asked for anything."""
+_ADOPTED_SECONDS = 60.0
+"""Least time for which adopted actions wait for decisions, which take probes, the NodeSLO and two ticks."""
 ANSWER = "response"
 """Strategy whose actions answer verdicts."""
 _TOGETHER: Mapping[Knob, tuple[Knob, ...]] = {
@@ -192,7 +194,7 @@ class Enforcer:
         """Take over what an earlier run left in the journal.
 
         Protocol state stays in effect until its strategy stops asking for it. Actions are restored, unless the run
-        handed them over: then they wait for the new decisions until the deadline that it set.
+        handed them over and its deadline has not passed: then they wait for the new decisions, a minute at least.
         """
         self._clock.start_step(now)
         self._started = self._clock.monotonic_seconds
@@ -203,6 +205,8 @@ class Enforcer:
             deadline = self._journal.handover_until
             if deadline is not None and deadline <= self._clock.monotonic_seconds:
                 deadline = None
+            if deadline is not None:
+                deadline = max(deadline, self._clock.monotonic_seconds + _ADOPTED_SECONDS)
         self._leases.adopt(list(self._journal.live.values()), deadline)
         self._publish()
         return self._log.end_step()

@@ -1,4 +1,4 @@
-"""A planned end hands actions over: the next run adopts what it asks for and restores the rest at the deadline."""
+"""A planned end hands actions over: the next run adopts what it asks for and restores the rest in the end."""
 
 from pathlib import Path
 
@@ -57,6 +57,31 @@ def test_what_is_asked_for_again_stays_without_a_write(host: FakeHost) -> None:
     assert weight(host) == before
     successor.step([BATCH], BE, host.later(1))
     assert quota(host) == "50000"
+
+
+def test_a_successor_that_comes_late_has_a_minute_to_decide(host: FakeHost) -> None:
+    first = host.enforcer()
+    first.step([QUOTA, BATCH], BE, host.later(1))
+    first.close(host.later(1), handover_seconds=60.0)
+    host.later(59)
+    successor = host.enforcer()
+    successor.step([BATCH], BE, host.later(30))
+    assert quota(host) == "20000"
+    successor.step([QUOTA, BATCH], BE, host.later(10))
+    successor.step([QUOTA, BATCH], BE, host.later(60))
+    assert quota(host) == "20000"
+    successor.step([BATCH], BE, host.later(1))
+    assert quota(host) == "50000"
+    successor.close(host.later(1))
+
+
+def test_what_a_late_successor_does_not_ask_for_ends_after_a_minute(host: FakeHost) -> None:
+    successor, _ = handed_over(host, seconds=10.0)
+    successor.step([BATCH], BE, host.later(58))
+    assert quota(host) == "20000"
+    successor.step([BATCH], BE, host.later(3))
+    assert quota(host) == "50000"
+    successor.close(host.later(1))
 
 
 def test_a_weight_that_the_kernel_changed_is_restored_once(host: FakeHost) -> None:
