@@ -61,11 +61,12 @@ def plans(scene: Scene, per_node: int) -> dict[str, Any]:
     return {name: case() for name, case in cases.items()}
 
 
-def _summary(steps: Steps, placed: int, seconds: float) -> dict[str, Any]:
+def _summary(steps: Steps, placed: int, seconds: float, attempted: float) -> dict[str, Any]:
     found = steps.summary()
     return {
         "placed": placed,
         "seconds_to_the_last": seconds,
+        "seconds_to_the_last_attempt": attempted,
         "longest_step_cpu_ms": max(each["most_ms"] for each in found.values()),
         "cpu_ms_in_all": sum(each["sum_ms"] for each in found.values()),
         "steps": found,
@@ -74,13 +75,14 @@ def _summary(steps: Steps, placed: int, seconds: float) -> dict[str, Any]:
 
 def _until_quiet(engine: Engine, steps: Steps, wanted: int) -> dict[str, Any]:
     """Attempt pods and let seconds pass until so many are placed, or time is up."""
-    placed, last, now = 0, 0.0, EPOCH
+    placed, last, attempted, now = 0, 0.0, 0.0, EPOCH
     while placed < wanted and now < EPOCH + MOST_SECONDS:
         while True:
             with steps.step("attempt"):
                 outcome = engine.schedule_one(now)
             if outcome is None:
                 break
+            attempted = now - EPOCH
             while engine.bindings:
                 engine.bound(engine.bindings.popleft(), now)
                 placed, last = placed + 1, now - EPOCH
@@ -90,7 +92,7 @@ def _until_quiet(engine: Engine, steps: Steps, wanted: int) -> dict[str, Any]:
         engine.writes.clear()
         engine.chains.clear()
         engine.outcomes.clear()
-    return _summary(steps, placed, last)
+    return _summary(steps, placed, last, attempted)
 
 
 def _cluster(scene: Scene, gpus: int = 0) -> Engine:

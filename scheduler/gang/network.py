@@ -122,15 +122,26 @@ class NetworkTree:
         self.leaves: dict[Row, Domain] = {}
         """The nodes by row."""
         self.layers = (CLUSTER_LAYER, *(layer.topology_layer for layer in layers))
+        self._labelled = tuple(layers)
         for row, node in nodes:
             names = _names(layers, node)
             if names is None:
                 continue
             domain = self.root
             for layer, name in zip(self.layers[1:], names, strict=True):
-                domain = domain.children.setdefault(name, Domain(layer, name, domain))
+                child = domain.children.get(name)
+                if child is None:
+                    child = domain.children[name] = Domain(layer, name, domain)
+                domain = child
             domain.row = row
             self.leaves[row] = domain
+
+    def holds(self, row: Row, node: Node) -> bool:
+        """Return whether a node, as it is now, is where the tree has it: in these domains, or in none."""
+        leaf, names = self.leaves.get(row), _names(self._labelled, node)
+        if leaf is None or names is None:
+            return leaf is None and names is None
+        return [domain.name for domain in leaf.lineage()] == [*reversed(names), self.root.name]
 
     def must_layer(self, gathering: Gathering) -> str:
         """Return the layer of the narrowest domains that must hold all members; the cluster without any."""
@@ -204,8 +215,9 @@ def _names(layers: Sequence[TopologyLayer], node: Node) -> list[str] | None:
         if layer.topology_layer == NODE_LAYER:
             name = node.name
         else:
-            labels = (node.metadata.labels.get(key, "") for key in layer.label_key)
-            name = next((label for label in labels if label), "")
+            name = ""
+            for key in layer.label_key:
+                name = name or node.metadata.labels.get(key, "")
         if not name and index == len(layers) - 2:
             name = node.name  # Without the layer next to it, a node makes a domain of its own.
         if not name:

@@ -4,7 +4,7 @@ Resources and ports tell how many members a node takes at most; CPUs, devices an
 are tried on it. Few nodes are tried: those of the best placements, of which one may take an attempt or several.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -38,6 +38,10 @@ class Search:
     """Of the snapshot, when the rows were tried."""
     members_left: int = 0
     """Members that may still be tried in this attempt."""
+    batch: deque[Row] = field(default_factory=deque)
+    """Rows that are tried before placements are weighed again, however many attempts that takes."""
+    short: bool = False
+    """A row of the batch took fewer members than it was expected to."""
 
     def certain(self, offers: Mapping[Row, int]) -> frozenset[Row]:
         """Rows with room for one member of a gang whose members are alike: the filters let the attempted one pass.
@@ -65,11 +69,11 @@ class Wanted:
     multiples: Mapping[str, int]
     held: Mapping[Row, int]
 
-    def placements(self, offers: Mapping[Row, int], members: int) -> list[Slots]:
-        """The best placements by what rows offer."""
+    def placements(self, offers: Mapping[Row, int], members: int, count: int) -> list[Slots]:
+        """The best placements by what rows offer, so many of them at most."""
         self.tree.weigh(offers, self.existing, self.multiples)
         must = self.tree.must_layer(self.gathering)
-        return list(islice(self.tree.placements(must, self.multiples, members, frozenset(self.held)), LOOKED_AT))
+        return list(islice(self.tree.placements(must, self.multiples, members, frozenset(self.held)), count))
 
 
 def laid_out(members: Sequence[PodInfo], chosen: Iterable[Row], promised: Mapping[str, Row]) -> dict[str, Row]:

@@ -116,8 +116,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
     # Observer
 
     def node_changed(self, row: Row, node: Node) -> None:
-        """A node may have come into another part."""
-        self._stale = True
+        """A node that came into another part; other changes leave the tree as it is."""
+        self._stale = self._stale or self._tree is None or not self._tree.holds(row, node)
 
     def node_removed(self, row: Row) -> None:
         """A part lost a node."""
@@ -154,14 +154,14 @@ class NetworkTopology(Plugin[NetworkSpec]):
         self._stated, self._looked_at = None, -REPORT_SECONDS
 
     def tick(self, now: float) -> Iterable[Write]:
-        """Go on with plans, and state the tree in the object's status."""
+        """Go on with plans, make the tree before an attempt needs it, and state it in the object's status."""
+        tree = self._current_tree()
         if self._unfinished:
             self.handle.activate(self._unfinished)
             self._unfinished.clear()
         if now - self._looked_at < REPORT_SECONDS:
             return ()
         self._looked_at = now
-        tree = self._current_tree()
         details = tree.details() if tree is not None else []
         known: ClusterNetworkTopology | None = self.handle.objects(TOPOLOGIES).get(OBJECT)
         if known is None or not details or len(details) > MAX_DETAILS or details == self._stated:
@@ -286,6 +286,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
         (part,) = parts if len(parts) == 1 else (None,)
         if part is None:
             return None
+        if isinstance(rows, slice) and rows.stop - rows.start == 1:
+            return np.array([0 if tree.part(rows.start, layer) is part else OUTSIDE], dtype=np.int64)
         bits = np.full(attempt.snapshot.rows_used, OUTSIDE, dtype=np.int64)
         bits[list(part.rows())] = 0
         return bits[rows]
@@ -341,22 +343,28 @@ class NetworkTopology(Plugin[NetworkSpec]):
         promised = {uid: promise[0] for uid, promise in promises.items() if promise is not None}
         offers = _room(attempt, members, possible)
         offers |= {row: min(count, offers[row]) for row, count in search.exact.items() if row in offers}
+        if sum(offers.values()) < len(members):
+            return {}
         alike = all(info.cls is attempt.pod.cls for info in members)
+        if search.batch and not self._try_batch(attempt, search, offers=offers, members=members, promised=promised):
+            return None
         for _ in range(max(2, WEIGHED_PER_ATTEMPT // attempt.snapshot.rows_used)):
             if search.tries >= MAX_TRIES:
                 return {}
             exact = search.exact.keys() | (search.certain(offers) if alike else frozenset())
-            found = wanted.placements(estimated(offers, exact, search.at_most), len(members))
+            beside = LOOKED_AT if search.doubted or search.at_most < len(members) else 0
+            room = estimated(offers, exact, search.at_most)
+            found = wanted.placements(room, len(members), max(1, beside))
             if not found and search.at_most == len(members):
                 return {}
             if not found:
                 search.at_most, search.doubted = len(members), True
                 search.tries += 1
                 continue
-            beside = LOOKED_AT if search.doubted or search.at_most < len(members) else 0
             untried = untried_rows(found, exact, beside)
             if untried:
-                if not self._try_rows(attempt, search, untried, offers=offers, members=members, promised=promised):
+                search.batch.extend(untried)
+                if not self._try_batch(attempt, search, offers=offers, members=members, promised=promised):
                     return None
                 continue
             search.tries += 1
@@ -370,28 +378,30 @@ class NetworkTopology(Plugin[NetworkSpec]):
             offers[row] = search.exact[row] = min(offers[row] - 1, fitting)
         return None
 
-    def _try_rows(
+    def _try_batch(
         self,
         attempt: Attempt,
         search: Search,
-        untried: Sequence[Row],
         *,
         offers: dict[Row, int],
         members: Sequence[PodInfo],
         promised: Mapping[str, Row],
     ) -> bool:
-        """Find out how many members rows take; False where the next attempt goes on with the others."""
-        short = False
-        for row in untried:
+        """Find out how many members the batch's rows take; False where the next attempt goes on with the others."""
+        while search.batch:
             if search.members_left <= 0:
                 return False
+            row = search.batch.popleft()
+            if row not in offers:
+                continue  # it became impossible since
             count = self._taken(attempt, _on(row, members, promised))
             search.members_left -= count + 1
-            short = short or count < offers[row]
+            search.short = search.short or count < offers[row]
             offers[row] = search.exact[row] = count
         search.tries += 1
-        if not search.doubted and (short or search.at_most < len(members)):
+        if not search.doubted and (search.short or search.at_most < len(members)):
             search.at_most = max(1, *search.exact.values(), 0)
+        search.short = False
         return True
 
     def _members(self, own: PodInfo, kin: set[str]) -> list[PodInfo]:

@@ -14,6 +14,8 @@ from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.gang import search
+from scheduler.gang.network import NetworkTree
+from scheduler.plugins import networktopology
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.deviceshare import DEVICES, DeviceShare
@@ -207,6 +209,49 @@ def test_a_plan_that_takes_long_goes_on_from_second_to_second(monkeypatch: pytes
     assert bound == dict.fromkeys(("m0", "m1", "m2"), "a99-0")
     assert 2 < seconds < 30
     assert victims(made) == []
+
+
+def test_a_plan_that_no_part_holds_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sums each of 40 blocks holds the gang, by cards none, and few of the 200 nodes may be tried for that."""
+    monkeypatch.setattr(search, "MEMBERS_PER_ATTEMPT", 8)
+    monkeypatch.setattr(networktopology, "LOOKED_AT", 4)
+    made = with_cards({f"a{block}-{number}": 2 for block in range(40) for number in range(5)})
+    submit(made, *(member(f"m{n}", 11, cpu="100m", container={"resources": SHARE}) for n in range(11)))
+    assert "which is being worked out, has not settled yet" in reason(made)
+    seconds = 0
+    while "which is being worked out" in reason(made) and seconds < 400:
+        seconds += 1
+        made.outcomes.clear()
+        made.tick(float(seconds))
+        assert drain(made, float(seconds)) == {}
+    assert "in no part of the network that holds the whole gang" in reason(made)
+    assert 2 < seconds < 30
+    made.outcomes.clear()
+    made.tick(seconds + 1.0)
+    assert made.schedule_one(seconds + 1.0) is None, "nothing is tried before something changes"
+
+
+def test_a_node_that_changes_within_its_part_leaves_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree is made anew for a node that moves, and not for one that offers more."""
+    made = cluster({"a1": 2, "a2": 2})
+    trees = []
+    build = NetworkTree.__init__
+
+    def counted(self: NetworkTree, *stated: Any) -> None:
+        trees.append(self)
+        build(self, *stated)
+
+    monkeypatch.setattr(NetworkTree, "__init__", counted)
+    made.tick(1.0)
+    assert len(trees) == 1
+    made.on_node(Action.UPDATE, node("a1-0", labels={"spine": "a", "block": "a1"}, allocatable={"cpu": "5"}), 2.0)
+    made.tick(2.0)
+    assert len(trees) == 1
+    made.on_node(Action.UPDATE, node("a1-0", labels={"spine": "a", "block": "a2"}, allocatable={"cpu": "5"}), 3.0)
+    made.tick(3.0)
+    assert len(trees) == 2
+    bound = submit(made, *(member(f"m{n}", 3) for n in range(3)), now=4.0)
+    assert set(bound.values()) == {"a1-0", "a2-0", "a2-1"}
 
 
 def test_members_are_laid_out_by_their_index() -> None:
