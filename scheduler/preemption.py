@@ -96,15 +96,20 @@ def victims_on(
     if not gone or not _enough(snapshot, attempt, row, gone):
         return None
     with snapshot.trial() as trial:
+        taken = snapshot.requested[row].copy()
         for info in gone:
             trial.remove(info.uid)
+            taken -= snapshot.vector(info)
         if not fits(attempt, row):
             return None
+        # A pod in a reservation leaves its room to that: then sums say nothing of what its coming back takes.
+        plain = row not in attempt.restored and bool((taken == snapshot.requested[row]).all())
         breaking, harmless = violating(sorted(gone, key=importance), budgets)
         victims: list[PodInfo] = []
         violations = 0
         for info in breaking + harmless:
-            if not _given_back(trial, attempt, row, info, fits):
+            in_the_way = plain and not _beside(snapshot, attempt, row, info)
+            if in_the_way or not _given_back(trial, attempt, row, info, fits):
                 victims.append(info)
                 violations += info in breaking
     if not victims:
@@ -142,7 +147,8 @@ def gang_victims(
             else:
                 # No other row had room for the one before; what changed since are the rows that members were given.
                 given = list(dict.fromkeys(reversed(rows)))[:LATEST_ROWS]
-                row = next((each for each in given if fits(attempt, each)), None)
+                able = (each for each in given if _enough(snapshot, attempt, each))
+                row = next((each for each in able if fits(attempt, each)), None)
             if row is None and outlook is not None:
                 look = partial(victims_on, attempt, budgets=budgets, fits=fits, may_go=may_go)
                 chosen = outlook.chosen(look)
@@ -227,12 +233,19 @@ class _Latest:
         return self.time > other.time
 
 
-def _enough(snapshot: Snapshot, attempt: Attempt, row: Row, gone: Iterable[PodInfo]) -> bool:
-    """Cheap look ahead: would the pod's requests fit if all of them left."""
+def _enough(snapshot: Snapshot, attempt: Attempt, row: Row, gone: Iterable[PodInfo] = ()) -> bool:
+    """Cheap look ahead: would the pod's requests fit if all of these left."""
     taken = attempt.requested(slice(row, row + 1))[0].copy()
     for info in gone:
         taken -= snapshot.vector(info)
     wanted = snapshot.vector(attempt.pod)
+    return bool(((taken + wanted <= snapshot.allocatable[row]) | (wanted == 0)).all())
+
+
+def _beside(snapshot: Snapshot, attempt: Attempt, row: Row, info: PodInfo) -> bool:
+    """Cheap look ahead: would the pod's requests fit beside this one?"""
+    wanted = snapshot.vector(attempt.pod)
+    taken = snapshot.requested[row] + snapshot.vector(info)
     return bool(((taken + wanted <= snapshot.allocatable[row]) | (wanted == 0)).all())
 
 
