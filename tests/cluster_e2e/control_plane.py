@@ -167,6 +167,8 @@ def apiserver_command(assets: Path, directory: Path, keys: Credentials, ports: P
         "--allow-privileged=true",
         f"--kubelet-client-certificate={keys.kubelet_client.certificate}",
         f"--kubelet-client-key={keys.kubelet_client.key}",
+        # No name server knows the node.
+        "--kubelet-preferred-address-types=InternalIP",
         "--service-cluster-ip-range=10.96.0.0/16",
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={keys.accounts.certificate}",

@@ -2,7 +2,8 @@
 
 KOORD_IMAGE is the archive that `python -m deploy.release image` makes. Nothing of the host's interpreter or libraries
 is in these containers. A stock kube-scheduler places the chart's pods, koord-scheduler of the image the service.
-Service and batch work are those that the Vagrant machine gets.
+Service and batch work are those that the Vagrant machine gets. On a busy machine, whose other work costs the service a
+quarter of a CPU too, no verdict ends.
 """
 
 import contextlib
@@ -54,7 +55,12 @@ remote = true
 enabled = true
 [response]
 hold_seconds = 300.0
+fast_path = false
+[detection.rules.cpu-contention]
+threshold = 0.25
+close_ratio = 0.8
 """
+"""With the fast path there is no loss left for a verdict. What the control plane of this machine costs is none."""
 PLACES_ANYWAY = """
 scheduler_name = "koord-scheduler"
 [plugins.loadaware]
@@ -202,6 +208,7 @@ class Watch:
 
     def __init__(self, entries: dict[str, JournalEntry]) -> None:
         self.looks = 0
+        self.longest_gap_seconds = 0.0
         self.loose: dict[str, int] = {}
         self._entries = entries
         self._stopping = threading.Event()
@@ -216,8 +223,11 @@ class Watch:
         self._thread.join(10)
 
     def _look(self) -> None:
+        seen = time.monotonic()
         while not self._stopping.wait(0.02):
             self.looks += 1
+            now = time.monotonic()
+            self.longest_gap_seconds, seen = max(self.longest_gap_seconds, now - seen), now
             for key, entry in self._entries.items():
                 if entry.attribute.read() == {entry.original}:
                     self.loose[key] = self.loose.get(key, 0) + 1
@@ -257,7 +267,7 @@ def cpu_seconds(pod: Document) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def share_of(pod: Document, seconds: float = 4.0) -> float:
+def share_of(pod: Document, seconds: float = 6.0) -> float:
     """CPUs that a pod gets, over some seconds."""
     before, begun = cpu_seconds(pod), time.monotonic()
     time.sleep(seconds)
@@ -340,7 +350,8 @@ def test_from_installation_to_removal(
         images = {each["spec"]["containers"][0]["image"].rpartition(":")[2] for each in release.pods()}
         assert images == {NEXT}
         loose = watch.loose or "never"
-        tell(f"{len(held)} actions seen {watch.looks} times during it, loose: {loose}; {during:.2f} CPUs")
+        looked = f"{watch.looks} times, at most {watch.longest_gap_seconds:.2f} s apart"
+        tell(f"{len(held)} actions seen {looked}, loose: {loose}; the service has had {during:.2f} CPUs")
         assert watch.looks > 50
         assert not watch.loose
         assert during > 0.8 * alone
