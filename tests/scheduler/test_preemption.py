@@ -7,6 +7,7 @@ import pytest
 
 from api.crds import Reservation as ReservationObject
 from api.kube.objects import PodDisruptionBudget
+from api.protocol import ANNOTATION_RESERVATION_ALLOCATED
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent, Verb
@@ -303,3 +304,26 @@ def test_a_reservation_is_no_victim() -> None:
     assert made.snapshot.requested[0, 0] == 4000
     assert preempt(made, pod("p", {"cpu": "4"}, priority=100)).victims == ()
     assert not made.chains
+
+
+def test_a_pod_in_a_reservation_takes_no_room_beside_it_and_stays() -> None:
+    container = {"name": "main", "resources": {"requests": {"cpu": "2"}}}
+    document = {
+        "metadata": {"name": "r", "uid": "uid-r"},
+        "spec": {
+            "template": {"spec": {"containers": [container]}},
+            "owners": [{"object": {"name": "x"}}],
+            "allocateOnce": False,
+            "ttl": "0s",
+        },
+        "status": {"phase": "Available", "nodeName": "n0"},
+    }
+    made = engine([node("n0")], kinds={**KINDS, "reservation": ReservationPlugin})
+    item = msgspec.convert(document, ReservationObject)
+    made.on_object(ObjectEvent(RESERVATIONS, Action.ADD, Key("", "r"), None, item), 0.0)
+    allocated = {ANNOTATION_RESERVATION_ALLOCATED: '{"name": "r", "uid": "uid-r"}'}
+    for resident in (placed("x", "n0", "2", 5, annotations=allocated), placed("low", "n0", "2", 1)):
+        made.on_pod(Action.ADD, resident, 0.0)
+    made.tick(0.0)
+    assert made.snapshot.requested[0, 0] == 4000
+    assert chosen(preempt(made, pod("p", {"cpu": "2"}, priority=100))) == ["low"]
