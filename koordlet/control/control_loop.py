@@ -29,6 +29,7 @@ from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.control.trip_answers import TripAnswers
 from koordlet.enforcer.audit import Outcome
+from koordlet.enforcer.enforcer import ADOPTED_SECONDS
 from koordlet.enforcer.events import EVICT, EnforcerEvent
 from koordlet.enforcer.evictions.counts import BEGUN, EvictionCounts
 from koordlet.enforcer.guardian.guardian import Guardian
@@ -522,7 +523,7 @@ def open_control_loop(
         facts_of=facts_of,
     )
     if enforcer_settings.guardian and not enforcer_settings.dry_run:
-        control.guardian = Guardian(enforcer_settings, tree)
+        control.guardian = Guardian(enforcer_settings, tree, first_tick_seconds=ADOPTED_SECONDS)
     if not enforcer_settings.dry_run:
         control.watch_leases()
     if tripwire is not None:

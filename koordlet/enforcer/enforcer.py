@@ -39,7 +39,7 @@ from koordlet.identity.pods import PodTableOf
 
 _UNCLAIMED_SECONDS = 600.0
 """Time for which protocol state of an earlier run stays while its strategy has not asked for anything."""
-_ADOPTED_SECONDS = 60.0
+ADOPTED_SECONDS = 60.0
 """Least time for which adopted actions wait for decisions, which take probes, the NodeSLO and two ticks."""
 ANSWER = "response"
 """Strategy whose actions answer verdicts."""
@@ -206,7 +206,7 @@ class Enforcer:
             if deadline is not None and deadline <= self._clock.monotonic_seconds:
                 deadline = None
             if deadline is not None:
-                deadline = max(deadline, self._clock.monotonic_seconds + _ADOPTED_SECONDS)
+                deadline = max(deadline, self._clock.monotonic_seconds + ADOPTED_SECONDS)
         self._leases.adopt(list(self._journal.live.values()), deadline)
         self._publish()
         return self._log.end_step()

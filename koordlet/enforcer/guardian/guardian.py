@@ -39,15 +39,21 @@ _HEAD_START_SECONDS = 2.0
 class Guardian:
     """A running guardian. Nothing here waits for it, and its loss never ends a tick. Any thread may call."""
 
-    def __init__(self, settings: EnforcerSettings, tree: HostTree) -> None:
-        """Start it; where that fails it is logged, and tried again later."""
-        given = {
-            "pause_seconds": settings.guardian_seconds + _HEAD_START_SECONDS,
+    def __init__(self, settings: EnforcerSettings, tree: HostTree, *, first_tick_seconds: float = 0.0) -> None:
+        """Start it; where that fails it is logged, and tried again later.
+
+        The first completed tick may take `first_tick_seconds`: before it probes are loaded, while what was adopted
+        from an earlier agent stays.
+        """
+        pause_seconds = settings.guardian_seconds + _HEAD_START_SECONDS
+        self._given = {
+            "pause_seconds": pause_seconds,
+            "first_seconds": max(pause_seconds, first_tick_seconds),
             "root": str(tree.root),
             "left": asdict(left_by(settings)),
         }
         paths = [path for path in sys.path if path and Path(path).is_absolute()]
-        self._command = [sys.executable, "-I", "-c", _START, json.dumps(paths), json.dumps(given)]
+        self._command = [sys.executable, "-I", "-c", _START, json.dumps(paths)]
         self._lock = threading.RLock()
         """Of the process and its pipes, which ticks and the thread of the leases use."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,7 +95,7 @@ class Guardian:
         self.starts += 1
         try:
             self._process = subprocess.Popen(
-                self._command,
+                [*self._command, json.dumps(self._given)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -99,6 +105,8 @@ class Guardian:
         except OSError as error:
             _log.warning("no guardian: %s; actions stay if the agent is killed, until `koordlet restore`", error)
             return
+        # A guardian that is started again has an agent that ticks.
+        self._given["first_seconds"] = self._given["pause_seconds"]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdin.fileno(), False)

@@ -26,9 +26,10 @@ class Duty(Enum):
 class Watch:
     """One agent as seen from its pipe. Times are seconds of the monotonic clock."""
 
-    def __init__(self, pause_seconds: float, now: float) -> None:
-        """`pause_seconds` without a completed tick are a hang."""
+    def __init__(self, pause_seconds: float, now: float, *, first_seconds: float | None = None) -> None:
+        """`pause_seconds` without a completed tick are a hang, before the first one `first_seconds`."""
         self._pause_seconds = pause_seconds
+        self._until_seconds = pause_seconds if first_seconds is None else first_seconds
         self._beat = now
         self._is_restored = False
         self._attempt_at = now
@@ -41,7 +42,7 @@ class Watch:
         """Take a line; what is none is ignored."""
         word, _, rest = line.strip().partition(" ")
         if word == "beat":
-            self._beat, self._is_restored = now, False
+            self._beat, self._is_restored, self._until_seconds = now, False, self._pause_seconds
             self._attempt_at, self._retry_seconds = now, _RETRY_SECONDS[0]
         elif word == "eased":
             self._is_restored = True
@@ -92,4 +93,4 @@ class Watch:
     @property
     def _hang_at(self) -> float:
         """Moment of the next attempt to restore beside the agent, if no line comes."""
-        return max(self._beat + self._pause_seconds, self._attempt_at)
+        return max(self._beat + self._until_seconds, self._attempt_at)
