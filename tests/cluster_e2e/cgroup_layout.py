@@ -23,6 +23,11 @@ def pod_path(uid: str, qos_class: str) -> str:
     return f"/kubepods.slice{above}/{parent}-pod{uid.replace('-', '_')}.slice"
 
 
+def cgroup_parent(path: str) -> str:
+    """Return what a runtime with this driver is told for the cgroup of a pod: by systemd the name of a slice."""
+    return f"{path.strip('/').replace('/', '-')}.slice" if IS_SYSTEMD else path
+
+
 def container_name(identifier: str) -> str:
     """Return the name of a container's cgroup."""
     return f"cri-containerd-{identifier}.scope" if IS_SYSTEMD else identifier

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from tests.cluster_e2e.cgroup_layout import cgroup_parent
 from tests.cluster_e2e.images import BUSYBOX
 
 _SERVICE = "/runtime.v1.RuntimeService"
@@ -72,7 +73,7 @@ class Cri:
         config = (
             field(1, metadata) + field(3, str(self._logs)) + entries(6, labels or {}) + entries(7, annotations or {})
         )
-        config += field(8, field(1, parent) + network)
+        config += field(8, field(1, cgroup_parent(parent)) + network)
         sandbox = first_text(self._call("RunPodSandbox", field(1, config)))
         self._sandboxes.append(sandbox)
         return sandbox, config

@@ -12,6 +12,7 @@ from tests.cluster_e2e import images
 from tests.cluster_e2e.cgroup_layout import IS_SYSTEMD
 from tests.cluster_e2e.machine import BRIDGE, POD_SUBNET, may_lower_oom_score
 from tests.cluster_e2e.processes import Started, start_time_of
+from tests.waiting import PATIENCE
 
 _SHIM = "containerd-shim-runc-v2"
 _CONFIGURATION = """version = 3
@@ -37,6 +38,8 @@ state = "{directory}/containerd-run"
   socket_path = "{directory}/nri.sock"
   plugin_path = "{directory}/nri/plugins"
   plugin_config_path = "{directory}/nri/conf.d"
+  plugin_registration_timeout = "{registration_seconds}s"
+  plugin_request_timeout = "{request_seconds}s"
 """
 
 
@@ -67,6 +70,8 @@ class Runtime:
             plugins=self.assets / "cni",
             assets=self.assets,
             systemd=str(IS_SYSTEMD).lower(),
+            registration_seconds=round(5 * PATIENCE),
+            request_seconds=round(2 * PATIENCE),
         )
         (self.directory / "containerd.toml").write_text(text)
         self._configure_network()
