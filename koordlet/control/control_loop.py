@@ -29,7 +29,6 @@ from koordlet.control.slowdown import SlowdownMeter, tick_slowdown
 from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.control.trip_answers import TripAnswers
 from koordlet.enforcer.audit import Outcome
-from koordlet.enforcer.enforcer import ADOPTED_SECONDS
 from koordlet.enforcer.events import EVICT, EnforcerEvent
 from koordlet.enforcer.evictions.counts import BEGUN, EvictionCounts
 from koordlet.enforcer.guardian.guardian import Guardian
@@ -158,6 +157,7 @@ class ControlLoop:
         self._last_tick_seconds = time.monotonic()
         self._decided_seconds = self._last_tick_seconds
         """Time of the response's last step: a trip amid a tick is judged by this one, not by the end of the last."""
+        self._has_begun = False
         self._is_eased = False
         """Whether actions ended because ticks stopped, and none was completed since."""
         self.name_of: Callable[[str], str] = str
@@ -190,9 +190,10 @@ class ControlLoop:
             self.guardian.beat()
 
     def _wake_guardian(self) -> None:
-        """Have it watch again after a pause in which actions were restored, before one is set anew; with the lock."""
-        if self._is_paused():
-            self._is_eased = False
+        """Have it watch before the first action is set, and again after a pause in which actions were restored; with
+        the lock."""
+        if not self._has_begun or self._is_paused():
+            self._has_begun, self._is_eased = True, False
             if self.guardian is not None:
                 self.guardian.beat()
 
@@ -523,7 +524,7 @@ def open_control_loop(
         facts_of=facts_of,
     )
     if enforcer_settings.guardian and not enforcer_settings.dry_run:
-        control.guardian = Guardian(enforcer_settings, tree, first_tick_seconds=ADOPTED_SECONDS)
+        control.guardian = Guardian(enforcer_settings, tree, adopted_until=enforcer.adopted_until)
     if not enforcer_settings.dry_run:
         control.watch_leases()
     if tripwire is not None:

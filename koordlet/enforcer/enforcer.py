@@ -99,6 +99,8 @@ class Enforcer:
         """What is being decided and written."""
         self.handed_over_until: float | None = None
         """Monotonic second until which a successor may take the actions over, once it is closed so."""
+        self.adopted_until: float | None = None
+        """Monotonic second until which actions of an earlier run wait for decisions; None where it left none."""
 
     @property
     def counts(self) -> dict[tuple[str, str, str], int]:
@@ -207,6 +209,7 @@ class Enforcer:
                 deadline = None
             if deadline is not None:
                 deadline = max(deadline, self._clock.monotonic_seconds + ADOPTED_SECONDS)
+        self.adopted_until = deadline
         self._leases.adopt(list(self._journal.live.values()), deadline)
         self._publish()
         return self._log.end_step()

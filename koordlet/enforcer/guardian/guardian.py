@@ -39,16 +39,15 @@ _HEAD_START_SECONDS = 2.0
 class Guardian:
     """A running guardian. Nothing here waits for it, and its loss never ends a tick. Any thread may call."""
 
-    def __init__(self, settings: EnforcerSettings, tree: HostTree, *, first_tick_seconds: float = 0.0) -> None:
+    def __init__(self, settings: EnforcerSettings, tree: HostTree, *, adopted_until: float | None = None) -> None:
         """Start it; where that fails it is logged, and tried again later.
 
-        The first completed tick may take `first_tick_seconds`: before it probes are loaded, while what was adopted
-        from an earlier agent stays.
+        Actions that were adopted from an earlier agent stay until `adopted_until`, a moment of the monotonic clock,
+        while probes are loaded: until then the first tick may take its time.
         """
-        pause_seconds = settings.guardian_seconds + _HEAD_START_SECONDS
         self._given = {
-            "pause_seconds": pause_seconds,
-            "first_seconds": max(pause_seconds, first_tick_seconds),
+            "pause_seconds": settings.guardian_seconds + _HEAD_START_SECONDS,
+            "first_until": 0.0 if adopted_until is None else adopted_until + _HEAD_START_SECONDS,
             "root": str(tree.root),
             "left": asdict(left_by(settings)),
         }
@@ -105,8 +104,7 @@ class Guardian:
         except OSError as error:
             _log.warning("no guardian: %s; actions stay if the agent is killed, until `koordlet restore`", error)
             return
-        # A guardian that is started again has an agent that ticks.
-        self._given["first_seconds"] = self._given["pause_seconds"]
+        self._given["first_until"] = 0.0  # one that is started again has an agent that ticks
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdin.fileno(), False)

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
     is_asked = _ask_by_signal()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
         stream.write(_OOM_SCORE)
-    watch = Watch(given["pause_seconds"], time.monotonic(), first_seconds=given["first_seconds"])
+    watch = Watch(given["pause_seconds"], time.monotonic(), first_until=given["first_until"])
     _serve(watch, is_asked, given)
     leave_nothing(given["root"])
 

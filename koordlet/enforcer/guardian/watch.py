@@ -1,11 +1,12 @@
 """What the guardian knows of its agent and what follows from it. Pure: lines and times in, a duty out.
 
-The agent writes a line to the guardian's pipe: `beat` after each completed tick, `eased` when no tick is completed and
-it has ended its actions for that, `over SECONDS` when it ends and leaves its actions to a successor until that moment
-of the monotonic clock, `bye` when it has restored them itself. The end of the pipe without either of the last two is
-the death of the agent.
+The agent writes a line to the guardian's pipe: `beat` after each completed tick and before the first one sets
+anything, `eased` when no tick is completed and it has ended its actions for that, `over SECONDS` when it ends and
+leaves its actions to a successor until that moment of the monotonic clock, `bye` when it has restored them itself. The
+end of the pipe without either of the last two is the death of the agent.
 """
 
+import math
 from enum import Enum
 
 _RETRY_SECONDS = (1.0, 30.0)
@@ -26,10 +27,10 @@ class Duty(Enum):
 class Watch:
     """One agent as seen from its pipe. Times are seconds of the monotonic clock."""
 
-    def __init__(self, pause_seconds: float, now: float, *, first_seconds: float | None = None) -> None:
-        """`pause_seconds` without a completed tick are a hang, before the first one `first_seconds`."""
+    def __init__(self, pause_seconds: float, now: float, *, first_until: float = -math.inf) -> None:
+        """`pause_seconds` without a completed tick are a hang, but not before `first_until` while none has begun."""
         self._pause_seconds = pause_seconds
-        self._until_seconds = pause_seconds if first_seconds is None else first_seconds
+        self._first_until = first_until
         self._beat = now
         self._is_restored = False
         self._attempt_at = now
@@ -42,7 +43,7 @@ class Watch:
         """Take a line; what is none is ignored."""
         word, _, rest = line.strip().partition(" ")
         if word == "beat":
-            self._beat, self._is_restored, self._until_seconds = now, False, self._pause_seconds
+            self._beat, self._is_restored, self._first_until = now, False, -math.inf
             self._attempt_at, self._retry_seconds = now, _RETRY_SECONDS[0]
         elif word == "eased":
             self._is_restored = True
@@ -93,4 +94,4 @@ class Watch:
     @property
     def _hang_at(self) -> float:
         """Moment of the next attempt to restore beside the agent, if no line comes."""
-        return max(self._beat + self._until_seconds, self._attempt_at)
+        return max(self._beat + self._pause_seconds, self._first_until, self._attempt_at)

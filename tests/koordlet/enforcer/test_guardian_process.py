@@ -33,13 +33,13 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 
 @contextmanager
-def hanging(host: FakeHost) -> Iterator[tuple[Enforcer, Guardian]]:
+def hanging(host: FakeHost, *, adopted_until: float | None = None) -> Iterator[tuple[Enforcer, Guardian]]:
     """An agent that set a quota and completes no tick, with its guardian."""
     host.clock = Clocks(time.monotonic(), time.time())
     enforcer = host.enforcer()
     enforcer.step([want(Knob.CPU_MAX, QUOTA)], now=host.clock)
     assert host.text("/pod", "cpu.max") == QUOTA
-    guardian = Guardian(host.settings(guardian_seconds=0.5), host.tree)
+    guardian = Guardian(host.settings(guardian_seconds=0.5), host.tree, adopted_until=adopted_until)
     try:
         yield enforcer, guardian
     finally:
@@ -89,6 +89,16 @@ def test_an_agent_that_recovers_while_a_file_fails_is_left_alone(host: FakeHost)
             time.sleep(0.05)
             assert host.text("/pod", "cpu.max") == QUOTA, "two writers"
         wait_for(lambda: host.text("/pod", "cpu.max") == "max 100000")
+
+
+def test_adopted_actions_stay_until_their_end_and_the_agents_head_start(host: FakeHost) -> None:
+    until = time.monotonic() + 3.0
+    with hanging(host, adopted_until=until):
+        while time.monotonic() < until:
+            assert host.text("/pod", "cpu.max") == QUOTA
+            time.sleep(0.05)
+        wait_for(lambda: host.text("/pod", "cpu.max") == "max 100000")
+        assert time.monotonic() >= until + 1.0
 
 
 @contextmanager

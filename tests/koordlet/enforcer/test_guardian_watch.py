@@ -32,12 +32,12 @@ def test_duties(lines: list[str], ends: bool, now: float, duty: Duty) -> None:
     assert after(*lines, ends=ends).duty(now) is duty
 
 
-def test_the_first_tick_may_take_longer() -> None:
-    watch = Watch(30.0, 0.0, first_seconds=62.0)
+def test_what_was_adopted_waits_for_the_first_tick() -> None:
+    watch = Watch(30.0, 0.0, first_until=62.0)
     assert watch.duty(61.0) is Duty.WAIT
     assert watch.duty(62.0) is Duty.RESTORE_BESIDE
-    watch.take("beat", 50.0)
-    assert watch.duty(80.0) is Duty.RESTORE_BESIDE
+    watch.take("beat", 20.0)
+    assert watch.duty(50.0) is Duty.RESTORE_BESIDE
 
 
 def test_after_a_hang_it_watches_on() -> None:

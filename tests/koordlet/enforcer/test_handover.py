@@ -65,6 +65,7 @@ def test_a_successor_that_comes_late_has_a_minute_to_decide(host: FakeHost) -> N
     first.close(host.later(1), handover_seconds=60.0)
     host.later(59)
     successor = host.enforcer()
+    assert successor.adopted_until == host.clock.monotonic_seconds + 60.0
     successor.step([BATCH], BE, host.later(30))
     assert quota(host) == "20000"
     successor.step([QUOTA, BATCH], BE, host.later(10))
@@ -110,6 +111,7 @@ def test_another_value_replaces_it_and_the_original_is_known(host: FakeHost) -> 
 def test_a_successor_that_comes_too_late_restores(host: FakeHost) -> None:
     successor, before = handed_over(host, seconds=1.0)
     assert (quota(host), weight(host)) == ("50000", before)
+    assert successor.adopted_until is None
     successor.close(host.later(1))
 
 
