@@ -36,6 +36,8 @@ class Search:
     """The estimate left no placement once: rows are tried before they are counted out."""
     generation: int = -1
     """Of the snapshot, when the rows were tried."""
+    at: float = 0.0
+    """Seconds since the epoch at the last attempt that went on with it."""
     members_left: int = 0
     """Members that may still be tried in this attempt."""
     batch: deque[Row] = field(default_factory=deque)

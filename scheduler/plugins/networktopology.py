@@ -63,7 +63,9 @@ MAX_TRIES = 12
 WEIGHED_PER_ATTEMPT = 10_000
 """Nodes that are weighed in one attempt: each plan that is tried weighs all, and two are tried in any case."""
 MAX_SEARCHES = 16
-"""Plans that are worked out at once."""
+"""Plans that are worked out at once; a further gang is planned in one attempt, or has its turn when one ends."""
+IDLE_SEARCH_SECONDS = 60.0
+"""A plan that no attempt went on with for so long gives its place to another gang's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,12 +326,23 @@ class NetworkTopology(Plugin[NetworkSpec]):
         multiples = {} if held else gathering.multiples
         rows = self._searched(attempt, search, members, possible, Wanted(tree, gathering, existing, multiples, held))
         if rows is None:
-            search.generation = snapshot.generation
-            self._searches[uids] = search
-            while len(self._searches) > MAX_SEARCHES:
-                del self._searches[next(iter(self._searches))]
+            search.generation, search.at = snapshot.generation, attempt.now
+            self._keep(uids, search, attempt)
             self._unfinished |= uids
         return rows
+
+    def _keep(self, uids: frozenset[str], search: Search, attempt: Attempt) -> None:
+        """Keep a search for the next tick, unless others take all places: one that went on before is never lost."""
+        if len(self._searches) >= MAX_SEARCHES:
+            pending = {attempt.pod.uid, *(info.uid for info in self.handle.pending())}
+            oldest = attempt.now - IDLE_SEARCH_SECONDS
+            self._searches = {
+                members: other
+                for members, other in self._searches.items()
+                if members <= pending and members.isdisjoint(uids) and other.at >= oldest
+            }
+        if len(self._searches) < MAX_SEARCHES:
+            self._searches[uids] = search
 
     def _searched(
         self,

@@ -231,6 +231,43 @@ def test_a_plan_that_no_part_holds_ends(monkeypatch: pytest.MonkeyPatch) -> None
     assert made.schedule_one(seconds + 1.0) is None, "nothing is tried before something changes"
 
 
+def test_plans_beyond_the_places_for_them_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gangs, each with a plan that takes several attempts, and a place for one of them."""
+    monkeypatch.setattr(search, "MEMBERS_PER_ATTEMPT", 8)
+    monkeypatch.setattr(networktopology, "MAX_SEARCHES", 1)
+    made = with_cards({f"a{n}-0": 2 for n in range(20)} | {"a98-0": 3, "a99-0": 3})
+    names = {f"{gang}{n}": {GANG + "name": gang} for gang in "gh" for n in range(3)}
+    share = {"resources": SHARE}
+    pods = [member(name, 3, cpu="1", container=share, annotations=keys) for name, keys in names.items()]
+    bound = submit(made, *pods)
+    seconds = 0
+    while len(bound) < len(names) and seconds < 60:
+        seconds += 1
+        made.tick(float(seconds))
+        bound |= drain(made, float(seconds))
+    assert {name[0]: where for name, where in bound.items()}.keys() == {"g", "h"}
+    assert set(bound.values()) == {"a98-0", "a99-0"}
+
+
+def test_a_plan_whose_gang_is_gone_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MEMBERS_PER_ATTEMPT", 8)
+    monkeypatch.setattr(networktopology, "MAX_SEARCHES", 1)
+    made = with_cards({f"a{n}-0": 2 for n in range(20)} | {"a99-0": 3})
+    share = {"resources": SHARE}
+    gone = [member(f"g{n}", 3, cpu="1", container=share) for n in range(3)]
+    assert submit(made, *gone) == {}
+    for each in gone:
+        made.on_pod(Action.DELETE, each, 0.5)
+    keys = {GANG + "name": "h"}
+    bound = submit(made, *(member(f"h{n}", 3, cpu="1", container=share, annotations=keys) for n in range(3)), now=0.5)
+    seconds = 0
+    while not bound and seconds < 30:
+        seconds += 1
+        made.tick(float(seconds))
+        bound = drain(made, float(seconds))
+    assert bound == dict.fromkeys(("h0", "h1", "h2"), "a99-0")
+
+
 def test_a_node_that_changes_within_its_part_leaves_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tree is made anew for a node that moves, and not for one that offers more."""
     made = cluster({"a1": 2, "a2": 2})
