@@ -69,7 +69,7 @@ NO_REF = CgroupRef()
 
 
 class Group(StrEnum):
-    """What pods may have in common that no cgroup holds; the bracketed culprit says kind and name."""
+    """What pods may have in common that no cgroup holds, small before large; the culprit has kind and name."""
 
     WORKLOAD = "workload"
     NAMESPACE = "namespace"
@@ -85,6 +85,11 @@ def groups_of(ref: CgroupRef) -> tuple[str, ...]:
         return ()
     named = ((Group.WORKLOAD, ref.workload), (Group.NAMESPACE, ref.namespace))
     return tuple(group.culprit(name) for group, name in named if name)
+
+
+def group_kind(culprit: str) -> Group | None:
+    """Return the kind of the group that a culprit stands for; none for any other word."""
+    return next((kind for kind in Group if culprit.startswith(f"[{kind} ")), None)
 
 
 def group_ref(culprit: str) -> CgroupRef:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.cgroup_path import ancestors, lineage
+from api.verdicts import Group, group_kind
 from detector.arrays import Floats
 
 SMALL_SHARE = 0.05
@@ -26,18 +27,21 @@ MOST_ROUNDS = 3
 
 
 _BELOW_ALL_CGROUPS = 1000
+_RANKS = {kind: -_BELOW_ALL_CGROUPS - size for size, kind in enumerate(Group)}
+"""By kind: a pod without workload has its namespace as its first group, which is no smaller for it."""
 
 
 class Tree:
     """The cgroups above some paths, and the groups that they are in, each once; the root counts as none."""
 
     def __init__(self, paths: Sequence[str], groups: Sequence[Sequence[str]] = ()) -> None:
-        """`groups` names those of each path, the smallest first; a cgroup is preferred to any of them."""
+        """`groups` names those of each path; a cgroup is preferred to any of them, and then the smaller kind."""
         chains = [[*ancestors(path)] if path.startswith("/") else [] for path in paths]
         ranks = {above: above.count("/") for chain in chains for above in chain}
         for chain, names in zip(chains, groups, strict=False):
             chain += names
-            ranks |= {name: -_BELOW_ALL_CGROUPS - size for size, name in enumerate(names)}
+        of_groups = {name: group_kind(name) for names in groups for name in names}
+        ranks |= {name: _RANKS[kind] for name, kind in of_groups.items() if kind}
         self.paths = sorted(ranks)
         self._place = {path: number for number, path in enumerate(self.paths)}
         self.depth: NDArray[np.int64] = np.array([ranks[path] for path in self.paths], dtype=np.int64)

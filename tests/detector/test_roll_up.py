@@ -115,6 +115,14 @@ def test_pods_of_many_workloads_are_their_namespace() -> None:
     assert found == {"[namespace ci]": pytest.approx(1.0)}
 
 
+@pytest.mark.parametrize("bare", [0, 20, 39], ids=["first", "between", "last"])
+def test_a_pod_without_workload_leaves_the_others_theirs(bare: int) -> None:
+    pods = dict.fromkeys(NEIGHBOURS[:40], ("Job/ci/build", "ci")) | {NEIGHBOURS[bare]: ("", "ci")}
+    found = culprits(NEIGHBOURS[:40], "/pods/web", {**pods, "/pods/web": ("Deployment/shop/web", "shop")})
+    assert found["[workload Job/ci/build]"] == pytest.approx(39 / 40)
+    assert "[namespace ci]" not in found
+
+
 def test_a_cgroup_is_named_before_a_workload_for_it_can_be_acted_on() -> None:
     paths = [f"/batch/{number}" for number in range(400)]
     found = culprits(paths, "/pods/web", dict.fromkeys(paths, ("Job/ci/build", "ci")))
