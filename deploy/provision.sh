@@ -12,6 +12,14 @@ wanted() { # the packages of the named sections
     inside && !/^#/ && NF { print $1 }' "$here/packages.txt"
 }
 
+installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
+
+updated=
+update() {
+  [ -n "$updated" ] || apt-get update -qq
+  updated=yes
+}
+
 if [[ " $* " == *" run "* && " $* " != *" bcc "* && ! -e ${KOORD_BTF:-/sys/kernel/btf/vmlinux} ]]; then
   set -- "$@" bcc
   headers=linux-headers-$(uname -r)
@@ -21,10 +29,17 @@ if ! command -v apt-get >/dev/null; then
   echo "this is not Debian or Ubuntu; the equivalents of these packages are needed: ${packages[*]}" >&2
   exit 3
 fi
-if [ -n "${headers:-}" ] && apt-cache show "$headers" >/dev/null 2>&1; then packages+=("$headers"); fi
+if [ -n "${headers:-}" ] && ! installed "$headers"; then
+  if [ "$(id -u)" -eq 0 ]; then update; fi # without its lists, as in an image, apt knows no package
+  if apt-cache show "$headers" >/dev/null 2>&1; then
+    packages+=("$headers")
+  else
+    echo "this kernel has no BTF, and apt has no $headers: its headers have to come from elsewhere" >&2
+  fi
+fi
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  installed "$package" || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then
   echo "packages ($*): all ${#packages[@]} are installed"
@@ -45,7 +60,7 @@ if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\nexit 101\n' >"$policy"
   chmod 755 "$policy"
 fi
-apt-get update -qq
+update
 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 if [ -d /run/systemd/system ]; then
   for service in redis-server nginx prometheus iperf3; do

@@ -13,8 +13,8 @@ SCRIPT = ROOT / "deploy" / "provision.sh"
 HEADERS = f"linux-headers-{platform.release()}"
 STANDINS = {
     "dpkg-query": 'for last; do :; done; grep -qx "$last" "$FOLDER/installed" && echo installed',
-    "apt-cache": 'for last; do :; done; grep -qx "$last" "$FOLDER/offered"',
-    "apt-get": 'echo "$*" >>"$FOLDER/apt"',
+    "apt-cache": 'for last; do :; done; grep -qx "$last" "$FOLDER/lists"',
+    "apt-get": 'echo "$*" >>"$FOLDER/apt"; [ "$1" != update ] || cp "$FOLDER/offered" "$FOLDER/lists"',
     "id": "echo 0",
     "systemctl": "true",
 }
@@ -33,7 +33,8 @@ class Distribution:
         self.has(installed=(), offered=())
 
     def has(self, *, installed: tuple[str, ...], offered: tuple[str, ...]) -> None:
-        """Set what is installed, and what else apt knows."""
+        """Set what is installed, and what else apt knows once it has updated its lists."""
+        (self.folder / "lists").write_text("")
         (self.folder / "installed").write_text("".join(f"{name}\n" for name in installed))
         (self.folder / "offered").write_text("".join(f"{name}\n" for name in offered))
 
@@ -49,6 +50,7 @@ class Distribution:
         asked = self.folder / "apt"
         lines = asked.read_text().splitlines() if asked.exists() else []
         asked.unlink(missing_ok=True)
+        assert sum(line.startswith("update") for line in lines) <= 1
         return {word for line in lines if line.startswith("install") for word in line.split()[1:] if word[0] != "-"}
 
 
@@ -73,6 +75,8 @@ def test_a_kernel_without_btf_gets_bcc_and_the_headers_that_apt_has(distribution
     distribution.has(installed=(), offered=(HEADERS,))
     assert {"python3-bpfcc", HEADERS} <= distribution.run("build", "run", btf=False)
     assert HEADERS not in distribution.run("build", "run")
+    distribution.has(installed=(HEADERS,), offered=(HEADERS,))
+    assert HEADERS not in distribution.run("build", "run", btf=False)
 
 
 def test_an_image_has_no_use_for_the_headers_of_the_machine_that_builds_it(distribution: Distribution) -> None:
