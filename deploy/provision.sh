@@ -53,17 +53,26 @@ fi
 echo "packages ($*): installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 # Load generators come as services that listen on every address; they are started by tests only, and not for the seconds
-# between their installation and `disable` either (policy-rc.d of invoke-rc.d; 101 is "not allowed").
-policy=/usr/sbin/policy-rc.d
-if [ ! -e "$policy" ]; then
+# between their installation and `disable` either (policy-rc.d of invoke-rc.d; 101 is "not allowed"). All others start.
+services=(redis-server nginx prometheus iperf3)
+policy=${KOORD_POLICY:-/usr/sbin/policy-rc.d}
+origin="# Koord's deploy/provision.sh wrote this for the time of an installation; it can be removed."
+if [[ ! -e $policy && ! -L $policy ]] || grep -qxF "$origin" "$policy" 2>/dev/null; then
   trap 'rm -f "$policy"' EXIT
-  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  cat >"$policy" <<END
+#!/bin/sh
+$origin
+case "\${1%.service}" in
+  $(IFS='|' && echo "${services[*]}")) exit 101 ;;
+esac
+exit 0
+END
   chmod 755 "$policy"
 fi
 update
 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 if [ -d /run/systemd/system ]; then
-  for service in redis-server nginx prometheus iperf3; do
+  for service in "${services[@]}"; do
     systemctl disable --now "$service" >/dev/null 2>&1 || true
   done
 fi

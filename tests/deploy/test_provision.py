@@ -11,10 +11,18 @@ from tests.deploy.charts import ROOT
 
 SCRIPT = ROOT / "deploy" / "provision.sh"
 HEADERS = f"linux-headers-{platform.release()}"
+FOREIGN = "#!/bin/sh\n# of the image\nexit 101\n"
+ASKED = "redis-server nginx.service prometheus.service iperf3 ssh cron.service systemd-timesyncd nginx-proxy"
+"""Services that packages would start: by script or by unit, as `invoke-rc.d` and `deb-systemd-invoke` name them."""
+INSTALL = f"""[ ! -e "$KOORD_POLICY" ] || for service in {ASKED}; do
+  "$KOORD_POLICY" "$service" start
+  echo "$service $?" >>"$FOLDER/policies"
+done"""
 STANDINS = {
     "dpkg-query": 'for last; do :; done; grep -qx "$last" "$FOLDER/installed" && echo installed',
     "apt-cache": 'for last; do :; done; grep -qx "$last" "$FOLDER/lists"',
-    "apt-get": 'echo "$*" >>"$FOLDER/apt"; [ "$1" != update ] || cp "$FOLDER/offered" "$FOLDER/lists"',
+    "apt-get": 'echo "$*" >>"$FOLDER/apt"; [ "$1" != update ] || cp "$FOLDER/offered" "$FOLDER/lists"'
+    f'\n[ "$1" != install ] || {{ {INSTALL}; }}',
     "id": "echo 0",
     "systemctl": "true",
 }
@@ -25,6 +33,7 @@ class Distribution:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.policy = folder / "policy-rc.d"
         (folder / "bin").mkdir()
         for name, text in STANDINS.items():
             path = folder / "bin" / name
@@ -45,6 +54,7 @@ class Distribution:
         if btf:
             known.touch()
         own = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "FOLDER": str(self.folder), "KOORD_BTF": str(known)}
+        own["KOORD_POLICY"] = str(self.policy)
         done = subprocess.run([SCRIPT, *sections], capture_output=True, text=True, env=os.environ | own, check=False)
         assert done.returncode == 0, done.stderr
         asked = self.folder / "apt"
@@ -52,6 +62,13 @@ class Distribution:
         asked.unlink(missing_ok=True)
         assert sum(line.startswith("update") for line in lines) <= 1
         return {word for line in lines if line.startswith("install") for word in line.split()[1:] if word[0] != "-"}
+
+    def barred(self) -> set[str]:
+        """Return the services that were not allowed to start during the installations so far."""
+        answers = dict(line.split() for line in (self.folder / "policies").read_text().splitlines())
+        assert answers.keys() == set(ASKED.split())
+        assert set(answers.values()) <= {"0", "101"}
+        return {service for service, answer in answers.items() if answer == "101"}
 
 
 @pytest.fixture
@@ -83,6 +100,34 @@ def test_an_image_has_no_use_for_the_headers_of_the_machine_that_builds_it(distr
     distribution.has(installed=(), offered=(HEADERS,))
     assert distribution.run("image", btf=False) == distribution.run("image")
     assert HEADERS not in distribution.run("bcc", btf=False)
+
+
+LOAD_GENERATORS = {"redis-server", "nginx.service", "prometheus.service", "iperf3"}
+
+
+def test_only_the_load_generators_do_not_start(distribution: Distribution) -> None:
+    distribution.run("test")
+    assert distribution.barred() == LOAD_GENERATORS
+    assert not distribution.policy.exists()
+
+
+def test_a_policy_that_a_killed_run_left_is_replaced(distribution: Distribution) -> None:
+    kept = distribution.folder / "kept"
+    (distribution.folder / "bin" / "apt-get").write_text(f'#!/bin/sh\n[ "$1" = update ] || cp "$KOORD_POLICY" {kept}\n')
+    distribution.run("test")
+    distribution.policy.write_text(kept.read_text().replace("nginx", "older"))
+    kept.unlink()
+    distribution.run("test")
+    assert "nginx" in kept.read_text()
+    assert not distribution.policy.exists()
+
+
+def test_a_policy_of_another_origin_stays(distribution: Distribution) -> None:
+    distribution.policy.write_text(FOREIGN)
+    distribution.policy.chmod(0o755)
+    distribution.run("test")
+    assert distribution.policy.read_text() == FOREIGN
+    assert distribution.barred() == set(ASKED.split())
 
 
 def test_without_sections_it_says_how_it_is_used() -> None:
