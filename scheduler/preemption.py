@@ -137,28 +137,31 @@ def gang_victims(
     with snapshot.trial() as trial:
         for attempt in attempts:
             kind = attempt.pod.cls, attempt.pod.priority
-            outlook = outlooks.get(kind)
-            if outlook is None:
+            outlook, failure = outlooks.get(kind), None
+            if outlook is None or _draws_on_others(attempt.pod):
                 row, failure = best_row(attempt)
-                if row is None:
-                    if failure.reason is not None:
-                        return None
-                    outlook = outlooks[kind] = Outlook(failure.resolvable_rows(snapshot)[:MAX_GANG_ROWS].tolist())
             else:
                 # No other row had room for the one before; what changed since are the rows that members were given.
                 given = list(dict.fromkeys(reversed(rows)))[:LATEST_ROWS]
                 able = (each for each in given if _enough(snapshot, attempt, each))
                 row = next((each for each in able if fits(attempt, each)), None)
-            if row is None and outlook is not None:
+            if row is None:
                 look = partial(victims_on, attempt, budgets=budgets, fits=fits, may_go=may_go)
-                chosen = outlook.chosen(look)
-                if chosen is None:
+                chosen = outlook.chosen(look) if outlook is not None else None
+                if chosen is None and failure is None:
+                    # Victims that left may have been in the way elsewhere too, by their anti-affinity or their labels.
+                    row, failure = best_row(attempt)
+                if chosen is None and row is None and failure is not None and failure.reason is None:
+                    outlooks[kind] = Outlook(failure.resolvable_rows(snapshot)[:MAX_GANG_ROWS].tolist())
+                    chosen = outlooks[kind].chosen(look)
+                if chosen is None and row is None:
                     return None
+            if row is None:
+                assert chosen is not None
                 row = chosen.row
                 for victim in chosen.victims:
                     trial.remove(victim.uid)
                     gone[victim.uid] = (victim, row)
-            assert row is not None
             trial.add(attempt.pod, row)
             rows.append(row)
         for victim, row in sorted(gone.values(), key=lambda item: importance(item[0])):
@@ -170,6 +173,15 @@ def gang_victims(
             else:
                 trial.remove(victim.uid)
     return rows, tuple(sorted((victim for victim, _ in gone.values()), key=importance))
+
+
+def _draws_on_others(info: PodInfo) -> bool:
+    """Return whether rows that could not take the pod may be able to once members like it are on others."""
+    spec = info.pod.spec
+    affinity = spec.affinity.pod_affinity if spec.affinity is not None else None
+    return bool(affinity is not None and affinity.required) or any(
+        each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread_constraints
+    )
 
 
 @dataclass(slots=True)

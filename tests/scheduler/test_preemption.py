@@ -14,9 +14,11 @@ from scheduler.framework import Action, ObjectEvent, Verb
 from scheduler.outcome import AttemptOutcome, Result
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.defaultpreemption import DefaultPreemption
+from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.plugins.nodeaffinity import NodeAffinity
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.nodeunschedulable import NodeUnschedulable
+from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.reservation import ReservationPlugin
 from scheduler.preemption import BUDGETS
 from scheduler.reservation.ledger import RESERVATIONS
@@ -256,9 +258,9 @@ def test_a_less_important_pod_loses_the_promise_of_the_row() -> None:
     assert made.promise("uid-q") is not None
 
 
-def gang(size: int, cpu: str = "3", priority: int = 100) -> list[Any]:
+def gang(size: int, cpu: str = "3", priority: int = 100, **fields: Any) -> list[Any]:
     keys = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": str(size)}
-    return [pod(f"g{index}", {"cpu": cpu}, annotations=keys, priority=priority) for index in range(size)]
+    return [pod(f"g{index}", {"cpu": cpu}, annotations=keys, priority=priority, **fields) for index in range(size)]
 
 
 def attempted(made: Engine, pods: list[Any], now: float = 0.0) -> list[str]:
@@ -288,6 +290,36 @@ def test_a_gang_that_fits_by_preemption_has_the_victims_that_it_takes_and_binds(
     for index in range(2):
         made.on_pod(Action.DELETE, residents[index], 30.0)
     assert set(drain(made, 60.0)) == {"g0", "g1", "g2"}
+
+
+def test_a_gang_that_is_spread_takes_free_nodes_and_victims_in_turn() -> None:
+    """Members go to free nodes of one zone and to nodes of the other by victims; what is free may come last."""
+    nodes = [node(f"{zone}{index}", labels={"zone": zone}) for zone in "ab" for index in range(2)]
+    residents = [placed(f"v{index}", f"b{index}", "4", 1) for index in range(2)]
+    rule = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "g"}},
+    }
+    members = gang(4, labels={"app": "g"}, topologySpreadConstraints=[rule])
+    made = engine(nodes, residents, kinds={**KINDS, "gangs": Coscheduling, "spread": PodTopologySpread})
+    assert attempted(made, members) == ["v0", "v1"]
+    for resident in residents:
+        made.on_pod(Action.DELETE, resident, 30.0)
+    assert sorted(drain(made, 60.0).values()) == ["a0", "a1", "b0", "b1"]
+
+
+def test_a_victim_that_leaves_may_open_other_nodes_to_a_gang() -> None:
+    """No member may be in the victim's zone; with the victim gone the second node is free."""
+    nodes = [node(f"n{index}", labels={"zone": "z"}) for index in range(2)]
+    enemy = placed("enemy", "n0", "1", 1, labels={"app": "enemy"})
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "enemy"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    made = engine(nodes, [enemy], kinds={**KINDS, "gangs": Coscheduling, "interpod": InterPodAffinity})
+    assert attempted(made, gang(2, affinity=apart)) == ["enemy"]
+    made.on_pod(Action.DELETE, enemy, 30.0)
+    assert sorted(drain(made, 60.0).values()) == ["n0", "n1"]
 
 
 def test_a_reservation_is_no_victim() -> None:
