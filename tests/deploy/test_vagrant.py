@@ -48,6 +48,82 @@ def test_the_script_is_bash_and_refuses_unknown_words() -> None:
     assert (done.returncode, "usage:" in done.stderr) == (2, True)
 
 
+STANDINS = {
+    "sed": '[ "$1" = -i ] || exec /usr/bin/sed "$@"',
+    "uname": "echo x86_64",
+    "curl": """case "$*" in *-o*) echo "$3" >>"$FOLDER/downloads" ;; *) echo "00  k3s" ;; esac""",
+    "sha256sum": "cat >/dev/null",
+    "k3s": 'echo "$*" >>"$FOLDER/k3s-calls"; case "$*" in *" node "*) [ -e "$FOLDER/ready" ] ;; esac',
+    "journalctl": "echo the disk is full",
+} | dict.fromkeys(("apt-get", "git", "install", "make", "systemctl", "update-grub"), "true")
+
+
+class Machine:
+    """A machine of Vagrant as the script for it sees it, with a tree of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.tree, self.temporary = folder, folder / "tree", folder / "temporary"
+        for name, text in STANDINS.items():
+            self._program(folder / "bin" / name, text)
+        self._program(self.tree / ".venv" / "bin" / "python", "true")
+        script = self.tree / SCRIPT.relative_to(ROOT)
+        script.parent.mkdir(parents=True)
+        shutil.copy(SCRIPT, script)
+        shutil.copy(ROOT / "pyproject.toml", self.tree)
+        self.temporary.mkdir()
+
+    def _program(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def provision(self, *, ready: bool, seconds: int = 30) -> subprocess.CompletedProcess[str]:
+        """Run the script for a cluster whose node gets ready or not in the seconds that it has."""
+        if ready:
+            (self.folder / "ready").touch()
+        own = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "FOLDER": str(self.folder)}
+        own |= {"TMPDIR": str(self.temporary), "READY_SECONDS": str(seconds)}
+        command = [self.tree / SCRIPT.relative_to(ROOT), "kubernetes"]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=os.environ | own, timeout=seconds + 15, check=False
+        )
+
+    def calls(self) -> list[str]:
+        """Return what k3s was called with."""
+        return (self.folder / "k3s-calls").read_text().splitlines()
+
+
+def test_the_cluster_takes_the_image_of_this_version_alone(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    (machine.tree / "dist").mkdir()
+    for version in (VERSION, "0.0.9"):
+        (machine.tree / "dist" / f"koord-{version}.oci.tar").touch()
+    done = machine.provision(ready=True)
+    assert done.returncode == 0, done.stderr
+    (imported,) = (call for call in machine.calls() if " images import " in call)
+    assert imported.split()[-1] == str(machine.tree / "dist" / f"koord-{VERSION}.oci.tar")
+    assert len(imported.split()) == 6
+
+
+def test_what_is_downloaded_lies_in_a_folder_of_its_own_which_goes(tmp_path: Path) -> None:
+    if Path("/usr/local/bin/k3s").exists():
+        pytest.skip("k3s is installed here: nothing is downloaded")
+    machine = Machine(tmp_path)
+    assert machine.provision(ready=True).returncode == 0
+    (target,) = (machine.folder / "downloads").read_text().splitlines()
+    assert Path(target).parent.parent == machine.temporary
+    assert list(machine.temporary.iterdir()) == []
+
+
+def test_a_node_that_does_not_get_ready_ends_it_with_the_log(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    done = machine.provision(ready=False, seconds=2)
+    assert done.returncode == 1
+    assert "not ready after 2 s" in done.stderr
+    assert "the disk is full" in done.stderr
+    assert all(" wait " in f" {call} " for call in machine.calls())
+
+
 def test_the_agent_of_the_cluster_acts_and_takes_its_settings(tmp_path: Path) -> None:
     agent = one("DaemonSet", VALUES)["spec"]["template"]["spec"]
     assert "--enforce" in agent["containers"][0]["args"]
