@@ -62,8 +62,9 @@ class _OpenSocket:
                 self._shut()
 
     def _shut(self) -> None:
+        # Not the TLS socket's own method, which would have its thread go on in clear text.
         with contextlib.suppress(OSError):
-            self.current.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self.current, socket.SHUT_RDWR)
 
 
 class Listener:

@@ -149,7 +149,8 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
                 if now - began < SILENT_SECONDS:
                     return False
                 del self._open[oldest]
+                # Not the TLS socket's own method, which would have its thread go on in clear text.
                 with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
             self._open[request] = now
         return True

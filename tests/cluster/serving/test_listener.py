@@ -212,3 +212,15 @@ def test_a_connection_that_was_ended_before_its_handshake_stays_ended() -> None:
     assert client.recv(1) == b""
     secured.close()
     client.close()
+
+
+def test_a_connection_that_is_ended_from_outside_stays_enciphered(tmp_path: Path) -> None:
+    """Without its TLS object a socket sends what is left of an answer in clear text."""
+    pair = Authority(tmp_path, "ca").issue("server", names=("IP:127.0.0.1",))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    near, far = socket.socketpair()
+    with far, context.wrap_socket(near, server_side=True, do_handshake_on_connect=False) as secured:
+        listener_module._OpenSocket(secured).end()
+        assert secured._sslobj is not None
+        assert far.recv(1) == b""

@@ -2,15 +2,18 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koordlet.metrics import connections
 from koordlet.metrics.connections import MetricsServer
+from tests.certificates import Authority
 from tests.waiting import wait_for
 
 
@@ -71,6 +74,22 @@ def test_the_longest_makes_room_for_another(server: MetricsServer, monkeypatch: 
         wait_for(lambda: len(server._open) == 4)
         assert asks(server) == b"ok"
         assert opened[0].recv(1) == b""
+
+
+def test_an_answer_that_is_ended_for_another_stays_enciphered(
+    server: MetricsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its TLS object a socket sends what is left of an answer in clear text."""
+    monkeypatch.setattr(connections, "SILENT_SECONDS", 0.0)
+    pair = Authority(tmp_path, "ours").issue("server", names=("IP:127.0.0.1",))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    near, far = socket.socketpair()
+    with far, context.wrap_socket(near, server_side=True, do_handshake_on_connect=False) as oldest:
+        server._open = {oldest: 0.0, **{object(): 1.0 for _ in range(3)}}
+        assert server._admits(object())
+        assert oldest._sslobj is not None
+        assert far.recv(1) == b""
 
 
 def test_a_port_that_is_taken_is_told(server: MetricsServer) -> None:
