@@ -17,7 +17,7 @@ class StorageRoom:
         self._segments: dict[str, dict[Key, CsiStorageCapacity]] = {}
         self._class_of: dict[Key, str] = {}
         self._known: dict[tuple[str, int], NDArray[np.bool_]] = {}
-        self._state: tuple[int, ReachRows | None, int] = (-1, None, -1)
+        self._state: tuple[int, int, int] = (-1, -1, -1)
         """What `_known` holds for."""
 
     def put(self, key: Key, segment: CsiStorageCapacity) -> None:
@@ -36,7 +36,7 @@ class StorageRoom:
     def rows(self, claim: Claim, reach: ReachRows) -> NDArray[np.bool_]:
         """bool[rows_used]: rows where a volume of the claim's class and size can be made. Not to be changed."""
         none = reach.none()
-        state = (self.version, reach, none.shape[0])
+        state = (self.version, reach.version, none.shape[0])
         if self._state != state:
             self._known, self._state = {}, state
         size = claim.bytes

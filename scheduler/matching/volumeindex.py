@@ -120,6 +120,8 @@ class VolumeIndex:
         """Tell `rows` the selectors of volumes, at `most` so many of those that it was not told yet."""
         if rows is not self._rows:
             self._rows, self._unlearned = rows, dict.fromkeys(self._selectors)
+        while rows.forgotten:
+            self._unlearned[rows.forgotten.pop()] = None
         for reach in list(islice(self._unlearned, most)):
             rows.learn(reach, self._selectors[reach])
             del self._unlearned[reach]
@@ -191,16 +193,53 @@ def _open(taken: Mapping[str, Key], volume: PersistentVolume, mine: Container[Ke
 
 
 class ReachRows:
-    """Rows that node selectors mean, kept as long as names and labels of the nodes stay."""
+    """Rows that node selectors mean. A node that changes has those forgotten that may mean it now, or did before."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.version = 0
+        """Grows when a node changes, comes or goes."""
+        self.forgotten: list[bytes] = []
+        """Selectors that are to be learned anew."""
         self._known: dict[bytes, list[Row]] = {}
-        self._meaning: dict[Row, list[bytes]] = {}
+        self._learned: set[bytes] = set()
+        self._meaning: dict[Row, dict[bytes, None]] = {}
         """Selectors of few rows by each of these."""
         self._wide: dict[bytes, NodeSelector | None] = {}
         """The other selectors that were learned; None means every row."""
         self._by_value: dict[str, dict[str, list[Row]]] = {}
+        self._asking: dict[tuple[str, str], set[bytes]] = {}
+        """Known selectors by the labels that they ask for."""
+        self._excluding: dict[str, set[bytes]] = {}
+        """Known selectors by the keys of labels that they ask otherwise about, as by NotIn or Exists."""
+        self._vague: set[bytes] = set()
+        """Known selectors that may mean a node whatever its labels are."""
+
+    def change(self, before: Mapping[str, str] | None, after: Mapping[str, str] | None) -> None:
+        """A node has other labels; it came where `before` is None, and is gone where `after` is."""
+        self.version += 1
+        was, now = before or {}, after or {}
+        keys = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)}
+        stale: set[bytes] = set()
+        for key in keys:
+            self._by_value.pop(key, None)
+            stale |= self._excluding.get(key, set())
+            for labels in (was, now):
+                if key in labels:
+                    stale |= self._asking.get((key, labels[key]), set())
+        if before is None or after is None:
+            stale |= self._vague
+        for selector in sorted(stale):
+            self._forget(selector)
+
+    def _forget(self, key: bytes) -> None:
+        rows = self._known.pop(key, None)
+        if rows is not None and key in self._learned:
+            self._learned.remove(key)
+            self.forgotten.append(key)
+            if self._wide.pop(key, None) is None:
+                for row in rows:
+                    del self._meaning[row][key]
 
     def none(self) -> NDArray[np.bool_]:
         """No row."""
@@ -219,12 +258,13 @@ class ReachRows:
 
     def learn(self, key: bytes, selector: NodeSelector | None) -> None:
         """Take up a selector that `reaching` is asked for."""
+        self._learned.add(key)
         rows = self._of(key, selector) if selector is not None else []
         if selector is None or len(rows) > FEW_ROWS:
             self._wide[key] = selector
         else:
             for row in rows:
-                self._meaning.setdefault(row, []).append(key)
+                self._meaning.setdefault(row, {})[key] = None
 
     def reaching(self, row: Row) -> Iterator[bytes]:
         """Selectors that were learned and mean the row."""
@@ -243,7 +283,20 @@ class ReachRows:
             single = self._single(terms[0]) if len(terms) == 1 else None
             rows = sorted({row for term in terms for row in self._rows(term)}) if single is None else single
             self._known[key] = rows
+            for term in terms:
+                self._note(key, term)
         return rows
+
+    def _note(self, key: bytes, term: NodeSelectorTerm) -> None:
+        """Note which changes of a node may change the term's answer."""
+        for asked in term.match_expressions:
+            if asked.operator == "In":
+                for value in asked.values:
+                    self._asking.setdefault((asked.key, value), set()).add(key)
+            else:
+                self._excluding.setdefault(asked.key, set()).add(key)
+        if all(asked.operator != "In" for asked in term.match_expressions):
+            self._vague.add(key)
 
     def _single(self, term: NodeSelectorTerm) -> list[Row] | None:
         """Rows of a term that asks for one value of one label, as those of local volumes; None for others."""

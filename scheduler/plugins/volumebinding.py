@@ -126,14 +126,24 @@ class VolumeBinding(Plugin[Needs]):
     def node_changed(self, row: Row, node: Node) -> None:
         """Reach depends on names and labels alone."""
         known = (node.name, node.metadata.labels)
-        if self._labels.get(row) != known:
-            self._labels[row] = known
-            self._forget_reach()
+        before = self._labels.get(row)
+        if before == known:
+            return
+        self._nodes_version += 1
+        self._labels[row] = known
+        if before is not None and before[0] == node.name:
+            self._reach.change(before[1], known[1])
+        else:
+            if before is not None:
+                self._reach.change(before[1], None)
+            self._reach.change(None, known[1])
 
     def node_removed(self, row: Row) -> None:
         """Forget the row."""
-        self._labels.pop(row, None)
-        self._forget_reach()
+        self._nodes_version += 1
+        before = self._labels.pop(row, None)
+        if before is not None:
+            self._reach.change(before[1], None)
 
     def on_object(self, event: ObjectEvent) -> None:
         """A claim, a volume or a class changed: only classes that mount it are looked at anew."""
@@ -291,10 +301,6 @@ class VolumeBinding(Plugin[Needs]):
             else:
                 del self._chosen[key]
         self._promises_version += 1
-
-    def _forget_reach(self) -> None:
-        self._nodes_version += 1
-        self._reach = ReachRows(self.handle.snapshot)
 
     def _forget_classes(self, claim: Key) -> None:
         classes = self._classes_of.pop(claim, None)

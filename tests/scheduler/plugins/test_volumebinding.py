@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.kube.selectors import NodeSelector
 from api.kube.storage import Claim, CsiDriver, CsiStorageCapacity, PersistentVolume, StorageClass
 from api.placement import PlacementRequest, SimulatedPod
 from cluster.resources import Key, Resource
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
+from scheduler.matching.volumeindex import ReachRows
 from scheduler.matching.volumes import CAPACITIES, CLAIMS, CLASSES, DRIVERS, VOLUMES, smallest_volumes
 from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
@@ -187,6 +189,94 @@ def test_each_row_is_asked_for_the_volumes_that_reach_it_alone(seconds: int) -> 
     outcome = made.schedule_one(6.0)
     assert outcome is not None
     assert outcome.node == "n0"
+
+
+def test_a_node_with_other_labels_has_its_own_volumes_looked_at_anew_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Volumes of other nodes stay looked at, and an attempt after that asks for what the node's labels mean."""
+    names = [f"n{number}" for number in range(50)]
+    made = engine([node(name, labels={"zone": name}) for name in names], kinds=KINDS)
+    show(made, storage("local", provisioner="kubernetes.io/no-provisioner"))
+    show(made, *(volume(f"v{name}", storageClassName="local", nodeAffinity=zone(name)) for name in names))
+    show(made, claim("c", storageClassName="local"))
+    made.tick(0.0)
+    looked_at: list[bytes] = []
+    learn = ReachRows.learn
+
+    def counted(rows: ReachRows, key: bytes, selector: NodeSelector | None) -> None:
+        looked_at.append(key)
+        learn(rows, key, selector)
+
+    monkeypatch.setattr(ReachRows, "learn", counted)
+    made.on_node(Action.UPDATE, node("n0", labels={"zone": "n1", "rack": "r"}), 1.0)
+    made.tick(1.0)
+    assert len(looked_at) == 2
+    made.on_node(Action.DELETE, node("n1", labels={"zone": "n1"}), 2.0)
+    made.on_node(Action.ADD, node("new", labels={"zone": "n0"}), 2.0)
+    made.tick(2.0)
+    assert len(looked_at) == 4
+    found = rejected(made, user("p", "c"))
+    assert not any(found.values()), "each node reaches a volume still"
+
+
+TERMS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "matchExpressions": st.lists(
+                st.builds(
+                    lambda key, operator, values: {
+                        "key": key,
+                        "operator": operator,
+                        "values": values if operator in ("In", "NotIn") else [],
+                    },
+                    st.sampled_from(["zone", "rack"]),
+                    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+                    st.lists(st.sampled_from("xyz"), min_size=1, max_size=2),
+                ),
+                max_size=2,
+            ),
+            "matchFields": st.lists(
+                st.builds(
+                    lambda name: {"key": "metadata.name", "operator": "In", "values": [name]}, st.sampled_from("ab")
+                ),
+                max_size=1,
+            ),
+        },
+    ),
+    min_size=1,
+    max_size=2,
+)
+LABELS = st.dictionaries(st.sampled_from(["zone", "rack"]), st.sampled_from("xyz"))
+
+
+@given(
+    reaches=st.lists(TERMS, min_size=1, max_size=4),
+    changes=st.lists(st.tuples(st.sampled_from("abc"), st.none() | LABELS), min_size=1, max_size=6),
+)
+def test_reach_agrees_with_one_that_was_learned_after_every_change(
+    reaches: list[Any], changes: list[tuple[str, dict[str, str] | None]]
+) -> None:
+    """Nodes come, go and get other labels; what was kept says the same as what is looked at anew."""
+    shown = [
+        volume(f"v{number}", storageClassName="s", nodeAffinity={"required": {"nodeSelectorTerms": terms}})
+        for number, terms in enumerate(reaches)
+    ]
+    there: dict[str, dict[str, str]] = {"a": {"zone": "x"}}
+    made = engine([node("a", labels=there["a"])], kinds=KINDS)
+    show(made, LOCAL, claim("c", **WANTED), claim("d", **WANTED), *shown)
+    made.tick(0.0)
+    for number, (name, labels) in enumerate(changes):
+        if labels is None:
+            if there.pop(name, None) is not None:
+                made.on_node(Action.DELETE, node(name), 1.0)
+        else:
+            made.on_node(Action.UPDATE if name in there else Action.ADD, node(name, labels=labels), 1.0)
+            there[name] = labels
+        expected = engine([node(each, labels=known) for each, known in there.items()], kinds=KINDS)
+        show(expected, LOCAL, claim("c", **WANTED), claim("d", **WANTED), *shown)
+        for claims in (("c",), ("c", "d")):
+            one = user(f"p{number}-{len(claims)}", *claims)
+            assert rejected(made, one) == rejected(expected, one)
 
 
 def test_smaller_claims_leave_larger_volumes_to_larger_ones() -> None:
