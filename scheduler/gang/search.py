@@ -18,7 +18,10 @@ from scheduler.cluster_state.snapshot import Snapshot
 from scheduler.gang.network import Gathering, NetworkTree, Slots
 
 MEMBERS_PER_ATTEMPT = 48
-"""Members that are tried on rows in one attempt, beside those of the plan itself; the next goes on."""
+"""Members that are tried on rows in one attempt, beside those of the plan itself, before the next goes on.
+
+A row is tried to its end: the last one of an attempt may take any number more.
+"""
 LOOKED_AT = 64
 """Placements, and rows of them beside those of the best, whose room is tried at once."""
 
