@@ -18,6 +18,7 @@ import pytest
 
 from bench.agent import resident_bytes
 from cluster import PODS, Document, Key, Query
+from koordlet.enforcer.enforcer import ADOPTED_SECONDS
 from koordlet.enforcer.journal_format import Kind
 from tests.cluster_e2e.agent import Agent, agent_running
 from tests.cluster_e2e.cgroup_layout import ROOT, pod_part, processes_of
@@ -41,8 +42,6 @@ DIES_WHEN_TOLD = ["sh", "-c", f"trap 'exit 1' TERM; while :; do sleep {0.2 * min
 CPU_REQUEST: Document = {"requests": {"cpu": "200m"}}
 CONNECTED = "NRI: answering containerd"
 _WATCH_SECONDS = 0.02
-ADOPTED_SECONDS = 60.0
-"""Time that the next agent has for its decisions."""
 AFTER_HANDOVER_SECONDS = 5.0
 RESUME_SECONDS = 60.0
 """Time after the API server's return in which requests are counted."""
