@@ -38,7 +38,7 @@ from tests.cluster_e2e.test_enforcement import SOME_CPU, uid_of
 from tests.cluster_e2e.test_koordlet import BUSY, settings_below
 from tests.deploy.charts import ROOT as TREE
 from tests.e2e.test_dashboards import Prometheus, program
-from tests.waiting import alive, wait_for
+from tests.waiting import PATIENCE, alive, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -46,6 +46,8 @@ SERVERS = ("koord-manager", "koord-scheduler", "koord-descheduler")
 NOBODY = 65532
 NEXT = "next"
 """Tag of the image that the release is upgraded to."""
+LONGEST_GAP_SECONDS = 1.0
+"""Time between two looks at an action within which it could have been undone and done again unseen."""
 PROTECTED = TREE / "deploy" / "vagrant" / "protected.yaml"
 """Service and batch work; with the programs, and the second pod of each during an upgrade, they fit into two CPUs."""
 SETTINGS = """
@@ -353,6 +355,7 @@ def test_from_installation_to_removal(
         looked = f"{watch.looks} times, at most {watch.longest_gap_seconds:.2f} s apart"
         tell(f"{len(held)} actions seen {looked}, loose: {loose}; the service has had {during:.2f} CPUs")
         assert watch.looks > 50
+        assert watch.longest_gap_seconds < LONGEST_GAP_SECONDS * PATIENCE
         assert not watch.loose
         assert during > 0.8 * alone
 
