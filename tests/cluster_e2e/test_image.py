@@ -351,6 +351,7 @@ def test_from_installation_to_removal(
             during = share_of(web)
         images = {each["spec"]["containers"][0]["image"].rpartition(":")[2] for each in release.pods()}
         assert images == {NEXT}
+        targets.write_text(json.dumps(annotated(release)))
         loose = watch.loose or "never"
         looked = f"{watch.looks} times, at most {watch.longest_gap_seconds:.2f} s apart"
         tell(f"{len(held)} actions seen {looked}, loose: {loose}; the service has had {during:.2f} CPUs")
@@ -358,6 +359,7 @@ def test_from_installation_to_removal(
         assert watch.longest_gap_seconds < LONGEST_GAP_SECONDS * PATIENCE
         assert not watch.loose
         assert during > 0.8 * alone
+        check_scraped(prometheus, annotated(release))
 
         said = release.restore_nodes(values_of(node, NEXT), 180)
         tell(f"uninstalling: {said.strip().splitlines()[-1]}")
@@ -408,6 +410,17 @@ def notes(pods: Pods, name: str, reason: str) -> list[str]:
     return [each["note"] for each in listed if each["reason"] == reason and each["regarding"]["name"] == name]
 
 
+def check_scraped(prometheus: Prometheus, found: list[Document]) -> None:
+    """Prometheus has the metrics of every program, from the pods that run now and from no other."""
+    wanted = {(each["labels"]["job"], address) for each in found for address in each["targets"]}
+    assert {job for job, _ in wanted} == {"koordlet", *SERVERS}
+
+    def up() -> set[tuple[str, str]]:
+        return {(row["metric"]["job"], row["metric"]["instance"]) for row in prometheus.ask("up == 1")}
+
+    wait_for(lambda: up() == wanted, interval_seconds=0.5, check=lambda: str(up()))
+
+
 def check_surfaces(node: Node, pods: Pods, release: Release, prometheus: Prometheus, culprit: str) -> None:
     """Verdict and action in kubectl koord, in Prometheus, and on the page behind the API server's proxy."""
     (agent,) = release.pods("koordlet")
@@ -418,10 +431,7 @@ def check_surfaces(node: Node, pods: Pods, release: Release, prometheus: Prometh
     assert culprit in shown, shown
     print("\n".join(f"          kubectl koord actions: {line}" for line in shown.splitlines()[:4]))
 
-    def up() -> set[str]:
-        return {row["metric"]["job"] for row in prometheus.ask("up == 1")}
-
-    wait_for(lambda: up() == {"koordlet", *SERVERS}, interval_seconds=0.5, check=lambda: str(up()))
+    check_scraped(prometheus, annotated(release))
     asked = {
         "verdicts": "sum(koord_verdicts_total)",
         "actions": 'sum(koord_actions_total{outcome="set"})',
