@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster import NODES, PODS
+from cluster import NODES, PODS, DeltaType, Key, Resource, StoreDelta
 from cluster.twin import Twin
-from scheduler.engine import Engine
+from scheduler.engine import NODE, Engine
 from scheduler.loop import Loop, Message
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
@@ -70,6 +70,42 @@ class TimedLoop(Loop):
         return super()._taken(message)
 
 
+class SlowLoop(Loop):
+    """Has always a pod to place, which takes as long as in a large cluster, and changes that take their time."""
+
+    ATTEMPT_SECONDS = 0.005
+    CHANGE_SECONDS = 0.001
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.placing_seconds = 0.0
+        self.longest_seconds = 0.0
+        """Of an attempt."""
+        self.draining_seconds = 0.0
+        self.attempts = 0
+        self.changes = 0
+
+    def _attempt(self) -> bool:
+        began = time.monotonic()
+        time.sleep(self.ATTEMPT_SECONDS)
+        took = time.monotonic() - began
+        self.placing_seconds += took
+        self.longest_seconds = max(self.longest_seconds, took)
+        self.attempts += 1
+        return True
+
+    def _apply(self, kind: Resource[Any], delta: StoreDelta[Any]) -> None:
+        began = time.monotonic()
+        time.sleep(self.CHANGE_SECONDS)
+        self.draining_seconds += time.monotonic() - began
+        self.changes += 1
+
+    def rounds_until(self, changes: int) -> None:
+        """Run rounds until so many changes are in."""
+        while self.changes < changes:
+            self._round()
+
+
 def document(item: Any) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(item)
     made["metadata"].pop("uid", None)
@@ -96,3 +132,30 @@ def test_pods_are_placed_while_thousands_of_changes_are_taken_in(expired: bool) 
     assert (loop.largest >= OTHERS) is expired
     assert loop.between > 0 or not expired, "every attempt waited for the end of the list"
     assert loop.longest < LONGEST_SECONDS * PATIENCE
+
+
+CHANGES = 400
+STEPS = [
+    pytest.param(CHANGES, 0.005, id="list"),
+    pytest.param(1, 0.005, id="events"),
+    pytest.param(CHANGES, 0.08, id="list-slow-attempts"),
+]
+
+
+@pytest.mark.parametrize(("together", "attempt_seconds"), STEPS)
+def test_changes_have_at_least_the_time_that_attempts_take(
+    together: int, attempt_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While changes wait, pods are placed on stale knowledge; still some are placed."""
+    monkeypatch.setattr(SlowLoop, "ATTEMPT_SECONDS", attempt_seconds)
+    seen = node("n")
+    change = StoreDelta(DeltaType.UPDATED, Key("", "n"), seen, seen)
+    with Twin() as twin:
+        loop = SlowLoop(twin.client(), Engine(SchedulerSettings(), kinds=KINDS))
+        for _ in range(CHANGES // together):
+            loop._inbox.put((NODE, [change] * together))
+        loop.rounds_until(CHANGES)
+        loop._writer.stop()
+    assert loop.attempts > 2
+    # What the last round took is still owed at the end.
+    assert loop.placing_seconds < 1.2 * loop.draining_seconds + 2 * loop.longest_seconds
