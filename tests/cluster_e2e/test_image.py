@@ -3,7 +3,7 @@
 KOORD_IMAGE is the archive that `python -m deploy.release image` makes. Nothing of the host's interpreter or libraries
 is in these containers. A stock kube-scheduler places the chart's pods, koord-scheduler of the image the service.
 Service and batch work are those that the Vagrant machine gets. On a busy machine, whose other work costs the service a
-quarter of a CPU too, no verdict ends.
+quarter of a CPU too, no verdict ends. KOORD_IMAGE_SETTINGS is a file of settings for the agent in place of `SETTINGS`.
 """
 
 import contextlib
@@ -239,7 +239,9 @@ def values_of(node: Node, tag: str) -> dict[str, Any]:
     """All programs of the chart; a node of two CPUs has room for one of each."""
     values = chart.values_of(node, enforce=True)
     settings = str(values["koordlet"]["settings"]).replace("[enforcer]\n", '[enforcer]\nstrategies = ["*"]\n')
-    values["koordlet"] |= {"settings": settings + SETTINGS, "minReadySeconds": 3}
+    own = os.environ.get("KOORD_IMAGE_SETTINGS")
+    settings += Path(own).read_text() if own else SETTINGS
+    values["koordlet"] |= {"settings": settings, "minReadySeconds": 3}
     one = {"enabled": True, "replicas": 1}
     scheduler = one | {"settings": PLACES_ANYWAY}
     descheduler = one | {"scheduler": {"url": f"http://{HOST}:1", "tlsSecret": ""}}
