@@ -6,10 +6,10 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -gt 0 ] || { echo "usage: $0 SECTION... (sections of $here/packages.txt)" >&2; exit 2; }
 
-wanted() { # the packages of the named sections
+wanted() { # the packages of the named sections, each with those that can take its place
   awk -v sections=" $* " '
     /^\[.*\]$/ { gsub(/[][]/, ""); inside = index(sections, " " $0 " "); next }
-    inside && !/^#/ && NF { print $1 }' "$here/packages.txt"
+    inside && !/^#/ && NF { gsub(/[|]/, ""); print }' "$here/packages.txt"
 }
 
 installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
@@ -24,13 +24,25 @@ if [[ " $* " == *" run "* && " $* " != *" bcc "* && ! -e ${KOORD_BTF:-/sys/kerne
   set -- "$@" bcc
   headers=linux-headers-$(uname -r)
 fi
-mapfile -t packages < <(wanted "$@")
+mapfile -t lines < <(wanted "$@")
+packages=("${lines[@]%% *}")
 if ! command -v apt-get >/dev/null; then
   echo "this is not Debian or Ubuntu; the equivalents of these packages are needed: ${packages[*]}" >&2
   exit 3
 fi
-if [ -n "${headers:-}" ] && ! installed "$headers"; then
+for i in "${!lines[@]}"; do
+  read -ra names <<<"${lines[i]}"
+  [ ${#names[@]} -gt 1 ] || continue
+  for name in "${names[@]}"; do
+    if installed "$name"; then packages[i]=$name; continue 2; fi
+  done
   if [ "$(id -u)" -eq 0 ]; then update; fi # without its lists, as in an image, apt knows no package
+  for name in "${names[@]}"; do
+    if apt-cache show "$name" >/dev/null 2>&1; then packages[i]=$name; continue 2; fi
+  done
+done
+if [ -n "${headers:-}" ] && ! installed "$headers"; then
+  if [ "$(id -u)" -eq 0 ]; then update; fi
   if apt-cache show "$headers" >/dev/null 2>&1; then
     packages+=("$headers")
   else

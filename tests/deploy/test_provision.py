@@ -86,6 +86,17 @@ def test_what_is_missing_of_the_sections_is_installed(distribution: Distribution
     assert distribution.run("build", "run") == set()
 
 
+def test_the_compiler_is_the_one_that_the_distribution_has(distribution: Distribution) -> None:
+    distribution.has(installed=(), offered=("clang-14", "llvm-14", "clang", "llvm"))
+    assert {"clang-14", "llvm-14"} <= distribution.run("build")
+    distribution.has(installed=(), offered=("clang", "llvm"))
+    wanted = distribution.run("build")
+    assert {"clang", "llvm"} <= wanted
+    assert not {"clang-14", "llvm-14"} & wanted
+    distribution.has(installed=("clang-14", "llvm"), offered=("clang", "llvm"))
+    assert not {"clang", "llvm", "clang-14", "llvm-14"} & distribution.run("build")
+
+
 def test_a_kernel_without_btf_gets_bcc_and_the_headers_that_apt_has(distribution: Distribution) -> None:
     assert "python3-bpfcc" in distribution.run("build", "run", btf=False)
     assert HEADERS not in distribution.run("build", "run", btf=False), "apt does not know them"
