@@ -423,7 +423,7 @@ class ControlLoop:
                 self.guardian.ease()
 
         pause_seconds = self.enforcer.longest_pause_seconds
-        self.lease_thread = LeaseThread(self._lock, self.enforcer.end_overdue_actions, pause_seconds, ease)
+        self.lease_thread = LeaseThread(self._lock, self.enforcer.look_after_actions, pause_seconds, ease)
 
     def follow_node(self, configuration_of: Callable[[], NodeConfiguration]) -> None:
         """Have strategies see the node as its object and its kubelet describe it."""

@@ -1,4 +1,5 @@
-"""The thread that ends the leases of actions where no tick renews them: a tick that hangs on a disk keeps no action."""
+"""The thread that looks after actions beside the tick: it ends leases that no tick renews, so that a tick that hangs on
+a disk keeps no action, and sets again what systemd set back."""
 
 import logging
 import threading
@@ -12,22 +13,22 @@ _LONGEST_POLL_SECONDS = 1.0
 
 
 class LeaseThread:
-    """Calls `end_overdue` a few times in each lease, with the lock of the enforcer's steps."""
+    """Calls `look_after` a few times in each lease, with the lock of the enforcer's steps."""
 
     def __init__(
         self,
         lock: threading.Lock,
-        end_overdue: Callable[[], bool],
+        look_after: Callable[[], bool],
         pause_seconds: float,
         on_stopped: Callable[[], None],
     ) -> None:
-        """`end_overdue` returns whether ticks have stopped for `pause_seconds` and left nothing; `on_stopped` is told
+        """`look_after` returns whether ticks have stopped for `pause_seconds` and left nothing; `on_stopped` is told
         each time, with the lock, so that no step begins between what was found and what is told.
 
         A step that hangs holds the lock: then the guardian restores.
         """
         self._lock = lock
-        self._end_overdue = end_overdue
+        self._look_after = look_after
         self._on_stopped = on_stopped
         self._poll_seconds = min(pause_seconds / 8, _LONGEST_POLL_SECONDS)
         self._stop = threading.Event()
@@ -48,13 +49,13 @@ class LeaseThread:
             except Exception:  # noqa: BLE001 - it must look again; counted, logged once
                 self.failures += 1
                 if self.failures == 1:
-                    _log.exception("leases cannot be ended beside the tick; trying again")
+                    _log.exception("actions cannot be looked after beside the tick; trying again")
 
     def _look(self) -> None:
         if not self._lock.acquire(timeout=self._poll_seconds):
             return
         try:
-            if self._end_overdue():
+            if self._look_after():
                 self._on_stopped()
         finally:
             self._lock.release()

@@ -38,6 +38,8 @@ class Outcome(StrEnum):
     OVER_BUDGET = "over_budget"
     COOLDOWN = "cooldown"
     """Too soon after another eviction."""
+    SET_AGAIN = "set_again"
+    """In effect anew, after systemd had set the original back."""
     FOREIGN_WRITE = "foreign_write"
     """Another program wrote there; its value stays."""
     BACKING_OFF = "backing_off"
@@ -59,6 +61,7 @@ ACTIONS = frozenset(
         Outcome.TERMINATED,
         Outcome.KILLED,
         Outcome.EVICTED,
+        Outcome.SET_AGAIN,
         Outcome.FOREIGN_WRITE,
         Outcome.GONE,
     }

@@ -136,9 +136,9 @@ class Enforcer:
         self._decisions.follow(settings)
         self._has_new_limits = True
 
-    def end_overdue_actions(self) -> bool:
-        """End actions whose lease is over because no step renewed it, and restore what the kernel refused before;
-        return whether nothing is left of a stopped tick.
+    def look_after_actions(self) -> bool:
+        """End actions whose lease is over because no step renewed it, restore what the kernel refused before, and set
+        again what systemd set back; return whether nothing is left of a stopped tick.
 
         For a thread beside the steps, with the lock of the steps.
         """
@@ -158,7 +158,16 @@ class Enforcer:
                 self._leases.retry()
             self._publish()
             self._log.end_step()
+        elif actions:
+            self._keep_actions()
         return is_stopped and not self._leases.has_unrestored
+
+    def _keep_actions(self) -> None:
+        """Between two steps, of which the audit compares the events: those from here are in neither."""
+        self._clock.start_step(None)
+        began = self._log.pending
+        self._leases.keep_actions()
+        self._log.take_since(began)
 
     def evict_pods_by(self, evictor: PodEvictor, pods_of: PodTableOf) -> None:
         """Evict the pods of this table through the API server; without, no pod of the kubelet is evicted."""
@@ -246,7 +255,8 @@ class Enforcer:
         self._clock.start_step(now)
         pause_seconds, longest_seconds = self._pause_seconds(), self._settings.guardian_seconds
         is_late = pause_seconds > longest_seconds
-        self._applier.until_seconds = time.monotonic() + longest_seconds - (0.0 if is_late else pause_seconds)
+        until_seconds = time.monotonic() + longest_seconds - (0.0 if is_late else pause_seconds)
+        self._applier.until_seconds = self._leases.until_seconds = until_seconds
         if is_tick:
             self._last_step = self._clock.monotonic_seconds
         if is_late:

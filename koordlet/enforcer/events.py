@@ -83,7 +83,8 @@ def of_intent(
 
 
 def of_entry(entry: JournalEntry, outcome: Outcome, reason: str, *, before: str) -> EnforcerEvent:
-    """Event of an attribute that was restored or given up."""
+    """Event of an attribute that was restored, set again or given up."""
+    after = entry.original if outcome in (Outcome.RESTORED, Outcome.FAILED) else before
     return EnforcerEvent(
         strategy=entry.strategy,
         verdict=entry.verdict,
@@ -91,7 +92,7 @@ def of_entry(entry: JournalEntry, outcome: Outcome, reason: str, *, before: str)
         knob=entry.knob,
         file=entry.attribute.key,
         before=before,
-        after=entry.original if outcome in (Outcome.RESTORED, Outcome.FAILED) else before,
+        after=entry.ours[-1] if outcome is Outcome.SET_AGAIN else after,
         reason=reason,
         outcome=outcome,
     )

@@ -5,6 +5,7 @@ Protocol state itself ends to the original.
 """
 
 import math
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import is_
@@ -16,6 +17,7 @@ from koordlet.enforcer.events import EventLog, StepClock, of_entry
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.journal_format import JournalEntry, Kind
 from koordlet.enforcer.rollback import Ownership, RollbackResult, inspect, roll_back
+from koordlet.enforcer.set_back import REASON, found_set_back, is_set_back, set_again
 from koordlet.enforcer.writer import Writer
 from koordlet.host.attributes import Attribute, KernelFile, ResourceGroup, TrafficClass
 from koordlet.host.knobs.knobs import Assignment
@@ -102,6 +104,8 @@ class Leases:
         self.active: dict[Owner, Lease] = {}
         self.groups: dict[str, JournalEntry] = {}
         """Resource groups that the agent made, by name."""
+        self.until_seconds = math.inf
+        """Monotonic second from which nothing is set again: by then the guardian may be restoring."""
         self._unrestored: dict[str, _Undoing] = {}
         self._retry_at = -math.inf
         self._backoffs: dict[Owner, tuple[float, str]] = {}
@@ -161,6 +165,7 @@ class Leases:
             return
         foreign: list[RollbackResult] = []
         gone: list[RollbackResult] = []
+        set_back: list[tuple[JournalEntry, str]] = []
         for entry in lease.entries.values():
             if entry.by_kernel:
                 continue
@@ -171,6 +176,8 @@ class Leases:
                 if ownership == Ownership.GONE:
                     reason = "the cgroup is no more, or another of its name"
                     gone.append(RollbackResult(entry, Outcome.GONE, "", reason))
+                elif is_set_back(entry, ownership):
+                    set_back.append((entry, text))
                 elif isinstance(entry.attribute, KernelFile | TrafficClass) and _is_foreign(entry, ownership):
                     foreign.append(RollbackResult(entry, Outcome.FOREIGN_WRITE, text, _foreign_reason(ownership)))
                 elif not isinstance(entry.attribute, KernelFile):
@@ -182,6 +189,25 @@ class Leases:
         elif foreign:
             self.back_off(owner, foreign[0].reason)
             self._give_up(owner, foreign)
+        else:
+            self._set_again(set_back)
+
+    def keep_actions(self) -> bool:
+        """Set actions again that systemd set back, and look at nothing else; return whether there were any."""
+        leases = (lease for lease in self.active.values() if not lease.setting.protocol_state)
+        found = found_set_back((entry for lease in leases for entry in lease.entries.values()), self._writer)
+        self._set_again(found)
+        return bool(found)
+
+    def _set_again(self, set_back: Iterable[tuple[JournalEntry, str]]) -> None:
+        for entry, text in set_back:
+            if time.monotonic() >= self.until_seconds:
+                return
+            try:
+                set_again(entry, self._writer)
+                self._log.emit(of_entry(entry, Outcome.SET_AGAIN, REASON, before=text))
+            except OSError as error:
+                self._log.emit(of_entry(entry, Outcome.FAILED, f"{REASON}; {error}", before=text))
 
     def _is_as_left(self, entry: JournalEntry) -> bool:
         """Whether a file has our text: of whichever cgroup, it is in effect, and a write will see which one it is."""

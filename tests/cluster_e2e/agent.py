@@ -108,6 +108,11 @@ class Agent:
             if texts is not None and key in entries and not texts <= set(entries[key].ours)
         }
 
+    def told(self, outcome: str) -> int:
+        """Return how many lines of the audit have this outcome."""
+        audit = self.folder / "audit.jsonl"
+        return audit.read_text().count(f'"outcome":"{outcome}"') if audit.exists() else 0
+
     def restore(self) -> str:
         """Restore everything, protocol state too, as for an uninstallation; return what is said."""
         command = [*KOORDLET, "restore", "--all", "--config", self.folder / "koordlet.toml"]

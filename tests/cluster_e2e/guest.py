@@ -42,6 +42,11 @@ SHORTENED = (
 )
 """What is run for each of the kubelet's drivers, within one boot. An agent takes a minute to start there: what ends
 and is undone is tried by the outages too, and evictions do not depend on the version of cgroups."""
+AGENTS = RESULTS / "agents"
+"""Logs, settings and audits of the agents of all tests."""
+_KEPT = " -o ".join(f"-name {name}" for name in ("log", "audit.jsonl", "koordlet.toml", "journal"))
+_FIND = f"find . -type f \\( {_KEPT} \\) -exec cp --parents -t {AGENTS} {{}} +"
+_KEEP_LOGS = f"mkdir -p {AGENTS} && cd /tmp/pytest-of-root && {_FIND}"
 LEFT = ("test_a_container_is_created_hardly_later", "test_the_doctor_reaches_everything")
 """Tests that measure time, which an emulated machine has none of, or that differ in nothing there."""
 
@@ -96,7 +101,8 @@ def command(tests: Sequence[str], url: str, driver: str) -> str:
     # The root below is this machine's, where another node may come and go.
     own = "; ".join(f"mkdir -p {name} && mount -t tmpfs own {name}" for name in DIRECTORIES)
     uptime = "cut -d. -f1 /proc/uptime"
-    return f"{own}; {uptime}; {settings} {shlex.join(words)}; status=$?; {uptime}; exit $status"
+    run_tests = f"{settings} {shlex.join(words)}; status=$?"
+    return f"{own}; {uptime}; {run_tests}; {uptime}; {_KEEP_LOGS}; exit $status"
 
 
 def summary(boot: Boot) -> str:

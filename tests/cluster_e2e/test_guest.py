@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster_e2e.control_plane import CONTROL_PLANE
-from tests.cluster_e2e.guest import SHORTENED, command
+from tests.cluster_e2e.guest import AGENTS, SHORTENED, command
 from tests.cluster_e2e.machine import DIRECTORIES
 
 
@@ -14,6 +14,12 @@ def test_the_guest_reaches_the_control_plane_outside_and_runs_what_was_chosen() 
     assert "test_node.py" in line
     assert not [name for name in SHORTENED if name != "test_node.py" and f" tests/cluster_e2e/{name}" in line]
     assert line.endswith("exit $status")
+
+
+def test_logs_of_the_agents_are_kept() -> None:
+    line = command([], "https://10.0.2.2:6443", "systemd")
+    assert "-name audit.jsonl" in line
+    assert line.index("status=$?") < line.index(f"-t {AGENTS}") < line.index("exit $status")
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES)

@@ -14,9 +14,9 @@ from typing import Any
 
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.guardian.apart import leave_cgroups, leave_nothing, lock_memory
-from koordlet.enforcer.guardian.restoring import Left, restore_files, restore_files_of_dead, restore_left
+from koordlet.enforcer.guardian.restoring import Left, keep_files, restore_files, restore_files_of_dead, restore_left
 from koordlet.enforcer.guardian.watch import Duty, Watch
-from koordlet.enforcer.journal import JournalHeld
+from koordlet.enforcer.journal import JournalError, JournalHeld
 from koordlet.enforcer.leases import LEFT_BY_EARLIER_RUN
 from koordlet.host.files import HostTree
 from koordlet.host.scheduling import come_promptly
@@ -25,6 +25,8 @@ _READ_BYTES = 1 << 16
 _OOM_SCORE = "-999"
 _RETRIES = 30
 _RETRY_SECONDS = 1.0
+_KEEP_SECONDS = 0.5
+"""Time between two looks at actions that wait for a successor."""
 
 
 def main(arguments: list[str]) -> None:
@@ -70,7 +72,10 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
     sources, rest = [pipe, wake_read], b""
     while True:
         # A line that came during the last attempt counts before the next.
-        ready, _, _ = select.select(sources, [], [], watch.wait_seconds(time.monotonic()))
+        wait_seconds = watch.wait_seconds(time.monotonic())
+        if watch.is_handed_over and wait_seconds is not None:
+            wait_seconds = min(wait_seconds, _KEEP_SECONDS)
+        ready, _, _ = select.select(sources, [], [], wait_seconds)
         if wake_read in ready:
             os.read(wake_read, _READ_BYTES)
         if pipe in ready:
@@ -87,6 +92,9 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
         if duty is Duty.RESTORE or (is_asked and watch.is_handed_over):
             _restore_of_dead(given)
             return
+        if duty is Duty.WAIT and watch.is_handed_over:
+            with contextlib.suppress(JournalError, OSError):
+                keep_files(Left(**given["left"]), HostTree(Path(given["root"])))
         if duty is Duty.RESTORE_BESIDE and not ready:
             if _attempt(given, beside=True):
                 watch.note_restored()

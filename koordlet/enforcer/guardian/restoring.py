@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from koordlet.enforcer.audit import AuditFile, Outcome
 from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_entry
 from koordlet.enforcer.journal import Journal, lock_state, peek
-from koordlet.enforcer.journal_format import Kind
+from koordlet.enforcer.journal_format import Kind, decode
 from koordlet.enforcer.leases import Leases
 from koordlet.enforcer.rollback import roll_back
+from koordlet.enforcer.set_back import REASON, found_set_back, set_again
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.files import HostTree
 
@@ -113,6 +114,29 @@ def restore_files_of_dead(left: Left, tree: HostTree, reason: str, wait_seconds:
     lock = lock_state(directory, wait_seconds)
     try:
         return restore_files(left, tree, reason)
+    finally:
+        os.close(lock)
+
+
+def keep_files(left: Left, tree: HostTree) -> None:
+    """Set actions again that systemd set back, while they wait for a successor; nothing once that has come or gone.
+
+    Raises JournalError where a successor holds the journal, and OSError.
+    """
+    directory = Path(left.state_dir)
+    lock = lock_state(directory, 0.0)
+    try:
+        found = decode((directory / "journal").read_bytes())
+        if found.handover_until is None or found.boot != boot_id(tree):
+            return
+        writer = KernelWriter()
+        clock = StepClock()
+        clock.start_step(None)
+        log = _event_log(left, clock)
+        for entry, text in found_set_back([one for one in found.live.values() if one.kind is Kind.ACTION], writer):
+            set_again(entry, writer)
+            log.emit(of_entry(entry, Outcome.SET_AGAIN, REASON, before=text))
+        log.close()
     finally:
         os.close(lock)
 

@@ -54,7 +54,7 @@ def test_actions_end_and_protocol_state_stays(
 ) -> None:
     host, told = FakeHost(tmp_path), Event()
     enforcer = acting(host, lease_seconds=lease_seconds, guardian_seconds=guardian_seconds)
-    thread = LeaseThread(threading.Lock(), enforcer.end_overdue_actions, 0.1, told.set)
+    thread = LeaseThread(threading.Lock(), enforcer.look_after_actions, 0.1, told.set)
     wait_for(lambda: host.text("/pod", "cpu.max") == "max 100000")
     if is_stopped:
         assert told.wait(30)
@@ -71,12 +71,12 @@ def test_what_could_not_be_restored_is_tried_again_without_a_step(tmp_path: Path
     seconds = (60.0, 0.1) if is_stopped else (0.1, 60.0)
     enforcer = acting(host, lease_seconds=seconds[0], guardian_seconds=seconds[1], writer=writer)
     writer.refuses = True
-    wait_for(lambda: not enforcer.end_overdue_actions() and not enforcer.active_state().actions)
+    wait_for(lambda: not enforcer.look_after_actions() and not enforcer.active_state().actions)
     assert host.text("/pod", "cpu.max") == "20000 100000"
-    assert not enforcer.end_overdue_actions(), "the guardian is not eased while something is left"
+    assert not enforcer.look_after_actions(), "the guardian is not eased while something is left"
     writer.refuses = False
     enforcer._leases._retry_at = time.monotonic()
-    assert enforcer.end_overdue_actions() == is_stopped
+    assert enforcer.look_after_actions() == is_stopped
     assert host.text("/pod", "cpu.max") == "max 100000"
     assert host.text("/pod", "cpu.weight") == "7"
     enforcer.close()
@@ -85,10 +85,10 @@ def test_what_could_not_be_restored_is_tried_again_without_a_step(tmp_path: Path
 def test_an_action_that_is_renewed_stays(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     enforcer = acting(host, lease_seconds=60.0, guardian_seconds=60.0)
-    assert not enforcer.end_overdue_actions()
+    assert not enforcer.look_after_actions()
     assert host.text("/pod", "cpu.max") == "20000 100000"
     enforcer.close()
-    assert enforcer.end_overdue_actions()
+    assert enforcer.look_after_actions()
 
 
 def test_while_a_step_hangs_it_only_looks_again(tmp_path: Path) -> None:
@@ -112,14 +112,14 @@ def test_a_failure_is_counted_and_it_looks_again(caplog: pytest.LogCaptureFixtur
     thread = LeaseThread(threading.Lock(), end, 0.008, lambda: None)
     wait_for(lambda: thread.failures > 2)
     thread.close()
-    assert caplog.text.count("leases cannot be ended") == 1
+    assert caplog.text.count("cannot be looked after") == 1
 
 
 def test_a_step_that_outlasts_the_lease_sets_nothing_more(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     enforcer = acting(host, lease_seconds=60.0, guardian_seconds=0.2)
     enforcer._last_step = time.monotonic()
-    enforcer.end_overdue_actions()
+    enforcer.look_after_actions()
     hold = enforcer._journal.hold
 
     def slow(entries: object) -> bool:
