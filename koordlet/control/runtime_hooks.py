@@ -219,7 +219,7 @@ def open_runtime_hooks(
         rdma_nodes=rdma_nodes(tree),
         hami_library=settings.hooks.hami_library,
     )
-    facts_of = NodeFactsReader(base, (cpus or CpuStateReader(tree, pods)).current)
+    facts_of = NodeFactsReader(base, (cpus or CpuStateReader(tree, pods)).current, control.enforcer.may_act)
     may_act = settings.enforcer.enabled and not settings.enforcer.dry_run
     v1 = find_hierarchies(tree).version == 1
     automatic = settings.enforcer.enabled and in_cluster

@@ -417,8 +417,12 @@ class Enforcer:
             frozenset(info.path for info in present if info.qos_source is QoSSource.NODE_SLO and not info.pod_uid),
         )
 
+    def may_act(self, strategy: str) -> bool:
+        """Return whether `[enforcer] strategies` names it; any thread may call."""
+        return any(fnmatchcase(strategy, pattern) for pattern in self._settings.strategies)
+
     def _is_allowed(self, intent: Intent) -> bool:
-        if any(fnmatchcase(intent.strategy, pattern) for pattern in self._settings.strategies):
+        if self.may_act(intent.strategy):
             return True
         self._log.emit(of_intent(intent, Outcome.REFUSED, f"[enforcer] strategies does not name {intent.strategy}"))
         return False

@@ -24,7 +24,7 @@ class NodeFacts:
     pools: SharePools = field(default_factory=SharePools)
     """CPUs for pods without CPUs of their own; an empty pool is not known."""
     strategies: Mapping[str, Strategy[Any]] = field(default_factory=dict)
-    """The node's strategies as configured, by name; rules read their settings and gates only."""
+    """The node's strategies that may act, as configured, by name; rules read their settings and gates only."""
     rdma_nodes: Mapping[str, tuple[DeviceNode, ...]] = field(default_factory=dict)
     """Device nodes of RDMA functions by PCI address; under the empty address those that every user needs."""
     hami_library: str = DEFAULT_HAMI_LIBRARY

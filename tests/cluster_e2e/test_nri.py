@@ -29,7 +29,7 @@ from tests.cluster_e2e.conftest import Pods
 from tests.cluster_e2e.cri_calls import Cri
 from tests.cluster_e2e.images import BUSYBOX
 from tests.cluster_e2e.node import Node
-from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES
+from tests.cluster_e2e.objects import BATCH, BATCH_RESOURCES, install
 from tests.waiting import alive, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -141,6 +141,8 @@ def test_the_first_instruction_runs_under_its_limits(node: Node, pods: Pods, lin
 
 
 def test_the_agent_sets_containers_at_once_and_pods_within_a_tick(node: Node, pods: Pods, tmp_path: Path) -> None:
+    # Without a quota for all best-effort pods, under which single ones have none: earlier tests may have asked for it.
+    install(node.client, node.name, {})
     batch_pod(node, pods, "before", "sleep 1000")
     uid = pods.await_phase("before", "Running")["metadata"]["uid"]
     with agent_running(node, tmp_path) as log:

@@ -17,6 +17,7 @@ from koordlet.config import AgentSettings
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.control_loop import ControlLoop, with_enforcement
 from koordlet.control.runtime_hooks import ASK_SECONDS, RuntimeHooks, open_runtime_hooks
+from koordlet.control.strategy_runner import StrategyRunner
 from koordlet.hooks.settings import HooksSettings
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import NO_PODS, PodContainer, PodFacts, PodTable
@@ -29,6 +30,7 @@ from koordlet.runtime_proxy.settings import HookServiceSettings
 from koordlet.tick import Tick
 from tests.frames import make_frame
 from tests.koordlet.enforcer.hosts import FakeHost
+from tests.koordlet.hooks.facts import strategies
 from tests.koordlet.nri.runtime import Runtime
 from tests.trees import make_tree
 from tests.waiting import wait_for
@@ -105,6 +107,19 @@ def test_a_batch_pod_gets_its_amounts_and_keeps_them(node: Node) -> None:
     assert (found(node, POD), found(node, CONTAINER)) == (expected, expected)
     node.control.close()
     assert found(node, CONTAINER) == expected
+
+
+def test_a_pod_keeps_its_quota_where_the_quota_for_all_may_not_be_set(node: Node) -> None:
+    node.control.strategies = StrategyRunner(strategies(cpu_suppress={"enable": True, "cpuSuppressPolicy": "cfsQuota"}))
+    allowed = msgspec.structs.replace(node.settings.enforcer, strategies=("runtime_hooks",))
+    node.control.enforcer.follow(allowed)
+    node.open()
+    node.table = PodTable([BATCH], generation=1)
+    node.tick()
+    assert found(node, CONTAINER)[1].startswith("150000")
+    node.control.enforcer.follow(node.settings.enforcer)
+    node.tick()
+    assert found(node, CONTAINER)[1] in ("-1", "max 100000")
 
 
 def test_nothing_is_asked_before_pods_are_known(node: Node) -> None:
