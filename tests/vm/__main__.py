@@ -12,7 +12,7 @@ import click
 
 from tests.vm.beside import HERE
 from tests.vm.matrix import MATRIX
-from tests.vm.outcomes import Row, table
+from tests.vm.outcomes import Row, failed_last
 from tests.vm.run import Plan, build_objects, compile_sources, default_cache, run
 
 
@@ -46,7 +46,7 @@ def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: 
         raise click.UsageError(str(error)) from error
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f"\n{table(rows)}")
+    click.echo(f"\n{failed_last(rows)}")
     sys.exit(exit_status(rows, is_forced=os.environ.get("FORCE_VM") == "1"))
 
 

@@ -11,6 +11,8 @@ from tests.vm.outcomes import Row
 
 HERE = "this machine"
 TERM_SECONDS = 10.0
+FAILURES = ("FAILED ", "ERROR ")
+"""How pytest's summary of what failed begins its lines."""
 
 
 def run(command: str, on_line: Callable[[str], None], stop: threading.Event) -> list[Row]:
@@ -29,17 +31,20 @@ def run(command: str, on_line: Callable[[str], None], stop: threading.Event) -> 
     ended = threading.Event()
     watch = threading.Thread(target=_end_when_told, args=(process, stop, ended))
     watch.start()
+    failures = []
     try:
         assert process.stdout is not None
         for line in process.stdout:
             on_line(f"{HERE}: {line.rstrip()}")
+            if line.startswith(FAILURES):
+                failures.append(line.rstrip())
         status = process.wait()
     finally:
         ended.set()
         watch.join()
     taken = f"in {time.monotonic() - started:.0f} s"
     if status:
-        return [Row(HERE, "other tests", "FAIL", f"status {status} {taken}")]
+        return [Row(HERE, "other tests", "FAIL", f"status {status} {taken}", tuple(failures))]
     return [Row(HERE, "other tests", "pass", taken)]
 
 

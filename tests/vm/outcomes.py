@@ -58,6 +58,12 @@ def rows_of(kernel: str, outcomes: Iterable[Outcome]) -> list[Row]:
     return [_row(kernel, group, members) for group, members in groups.items()]
 
 
+def failed_last(rows: list[Row]) -> str:
+    """Return the table, then the rows that failed once more: the end of a long log is what a reader sees of it."""
+    failed = [row for row in rows if row.result == "FAIL"]
+    return "\n\n".join([table(rows), *([f"FAILED\n{table(failed)}"] if failed else [])])
+
+
 def _row(kernel: str, group: str, outcomes: list[Outcome]) -> Row:
     failed = {o.nodeid: o for o in outcomes if o.outcome == "failed"}
     skipped = [o for o in outcomes if o.outcome == "skipped"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from tests.vm.__main__ import exit_status
-from tests.vm.outcomes import Outcome, Row, read_lines, rows_of, table
+from tests.vm.outcomes import Outcome, Row, failed_last, read_lines, rows_of, table
 
 
 def outcome(test: str, result: str, reason: str = "") -> Outcome:
@@ -56,6 +56,17 @@ def test_table_aligns_columns_and_indents_notes() -> None:
         "6.1     cpu         pass         2 passed",
         "newest  -           unavailable  (no network)",
         "    note",
+    ]
+
+
+def test_what_failed_is_said_again_after_the_table() -> None:
+    passed = Row("6.1", "cpu", "pass", "2 passed")
+    assert failed_last([passed]) == table([passed])
+    failed = Row("newest", "net", "FAIL", "1 failed", ("FAIL test_drop: busy",))
+    assert failed_last([failed, passed]).splitlines()[-3:] == [
+        "kernel  test group  result",
+        "newest  net         FAIL    1 failed",
+        "    FAIL test_drop: busy",
     ]
 
 

@@ -181,6 +181,12 @@ def test_a_command_beside_guests_that_cannot_be_had_is_no_kernel() -> None:
     assert exit_status([*rows, Row("newest", "cpu", "pass", "")], is_forced=False) == 0
 
 
+def test_what_failed_beside_the_guests_is_in_its_row() -> None:
+    said = "FAILED tests/a.py::test_b - assert 1 == 2"
+    (row,) = beside.run(f"echo '{said}'; echo 1 failed; exit 1", lambda _line: None, threading.Event())
+    assert (row.result, row.notes) == ("FAIL", (said,))
+
+
 def test_a_command_beside_is_killed_with_its_process_group() -> None:
     stop = threading.Event()
 
