@@ -5,6 +5,7 @@ import copy
 import enum
 import fcntl
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -25,6 +26,15 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
 """Outside of CI every run looks for new counterexamples; a gate must give the same answer twice."""
+
+
+def pytest_configure() -> None:
+    """Heed SIGINT as from a terminal: a shell starts what it runs in the background with SIGINT ignored.
+
+    Programs that tests start and end by SIGINT would inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
