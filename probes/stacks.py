@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from api.cpuset import parse_cpuset
 from api.frame import Reading
 from api.plugin import Unsupported
+from api.programs.heap import release_heap
 from probes.bpf_map import Map
 from probes.bpf_object import BpfObject
-from probes.heap import release_heap
 from probes.libbpf import BpfError
 from probes.perf_event import open_cpu_clock
 from probes.probe import Kernel, Probe, ProbeLimits, attach, image_of, load, open_object

@@ -1,1 +1,1 @@
-"""What programs share before they import anything of theirs."""
+"""What programs share before anything of theirs runs: missing extras, and their heap."""

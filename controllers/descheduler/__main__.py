@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from api.plugin import PluginError
+from api.programs.heap import bound_heap
 from api.settings import SettingsError
 from cluster import ClusterError, Key
 from cluster.command_line import (
@@ -88,6 +89,7 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
     \b
     koord-descheduler --config d.yaml run --no-leader-elect --port 0
     """
+    bound_heap()
     cluster, scheduler = chosen
     configuration, profiles = _configuration(cluster)
     # The lease names the instance: jobs outlive the process that made them.

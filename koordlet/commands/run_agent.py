@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from api.plugin import PluginError, Unsupported
+from api.programs.heap import bound_heap
 from api.settings import SettingsError
 from api.stacks import StackEvidence
 from detector.judging.judge import Judge, JudgeSettings
@@ -47,7 +48,6 @@ from koordlet.outputs.cluster_links import links_of
 from koordlet.outputs.node_reports import open_node_facts
 from koordlet.outputs.outputs import open_sinks
 from koordlet.outputs.verdict_lines import json_lines, log_lines
-from probes.heap import bound_heap
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,6 +21,7 @@ from cluster import LEASES, NODES, Key
 from cluster.twin import Twin, TwinSettings
 from controllers.__main__ import main, plural
 from controllers.kinds import CONFIG_MAP, NODE_METRIC, NODE_SLO
+from tests.arenas import arenas_of
 from tests.capacity import a_node, a_report, to_load
 from tests.controllers.plans.test_overcommit import config
 from tests.managed import check_fenced
@@ -151,6 +152,14 @@ def test_it_serves_health_and_metrics_and_ends_with_its_lease_given_up(twin: Twi
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert twin.objects(LEASES)[LEASE]["spec"]["holderIdentity"] == ""
+
+
+def test_its_threads_share_the_memory_that_they_free(twin: Twin, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with manager(twin, log) as process:
+        wait_for(lambda: "koord_manager_leading 1.0" in fetch(log, "/metrics"))
+        assert len(os.listdir(f"/proc/{process.pid}/task")) > 10
+        assert arenas_of(process.pid) <= 1
 
 
 @pytest.mark.slow
