@@ -73,6 +73,7 @@ class Agent:
             pods,
             ignore=settings.cgroups.ignore,
             on_unknown_pods=on_unknown_pods,
+            history_seconds=settings.history_seconds,
         )
         self.unsupported: dict[str, Unsupported] = {}
         self._collectors = self._open_collectors(Host(tree, self.hierarchies))

@@ -1,5 +1,6 @@
 """The living cgroups and what each is: found by the walk, described by path, owner and the table of pods."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,8 @@ from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTable, PodTableOf
 from koordlet.identity.workloads import generalise
 
+REMEMBERED_SECONDS = 300.0
+"""Time for which a cgroup that is gone is known at least: in that its last counters, verdicts and actions are told."""
 _REMEMBERED_REMOVED = 4096
 WORKLOADS_OF_OWNER = 64
 """Workloads below the first directory of another user, since the start, that are told apart: each has baselines."""
@@ -43,8 +46,13 @@ class KnownCgroups:
         *,
         ignore: Sequence[str] = (),
         on_unknown_pods: Callable[[], None] | None = None,
+        history_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_unknown_pods` is called when the kubelet's tree has a pod or container that the table lacks."""
+        """`on_unknown_pods` is called when the kubelet's tree has a pod or container that the table lacks.
+
+        What is gone is known for `history_seconds` too, in which frames tell of it.
+        """
         self.cgroups: tuple[CgroupInfo, ...] = ()
         self.ids: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._walk = walk
@@ -54,7 +62,10 @@ class KnownCgroups:
         self._ignore = tuple(ignore)
         self._on_unknown_pods = on_unknown_pods
         self._infos: dict[int, CgroupInfo] = {}
-        self._removed: OrderedDict[int, CgroupInfo] = OrderedDict()
+        self._removed: OrderedDict[int, tuple[CgroupInfo, float]] = OrderedDict()
+        """Cgroups that are gone and when they were missed, the oldest first."""
+        self._remembered_seconds = max(REMEMBERED_SECONDS, history_seconds)
+        self._clock = clock
         self._awaited: dict[int, int] = {}
         """Cgroups that the table of pods lacks, and the ticks since they came."""
         self._names = DisplayNames()
@@ -92,11 +103,22 @@ class KnownCgroups:
         for info in removed:
             self._awaited.pop(info.id, None)
             self._workloads.pop(info.path, None)
-            self._removed[info.id] = info
+            if info.id in self._removed:  # a file system may give an id again
+                self._names.forgot(self._removed.pop(info.id)[0])
+            self._removed[info.id] = (info, self._clock())
             self._names.went(info)
-        while len(self._removed) > _REMEMBERED_REMOVED:
-            self._names.forgot(self._removed.popitem(last=False)[1])
+        self._forget_removed()
         return removed if removed or change.added or chowned else None
+
+    def _forget_removed(self) -> None:
+        """Let go of what has been gone for long; under churn of pods it would be most of what is known."""
+        before_seconds = self._clock() - self._remembered_seconds
+        while self._removed:
+            identity, (info, gone_seconds) = next(iter(self._removed.items()))
+            if gone_seconds >= before_seconds and len(self._removed) <= _REMEMBERED_REMOVED:
+                return
+            del self._removed[identity]
+            self._names.forgot(info)
 
     def _follow_pods(self) -> bool:
         """Describe the cgroups of pods that the table says something new of; return whether any changed."""
@@ -168,7 +190,10 @@ class KnownCgroups:
 
     def info_of(self, identity: int) -> CgroupInfo | None:
         """Description of a living or recently removed cgroup."""
-        return self._infos.get(identity) or self._removed.get(identity)
+        info = self._infos.get(identity)
+        if info is None and identity in self._removed:
+            info = self._removed[identity][0]
+        return info
 
     def path_of(self, identity: int) -> str | None:
         """Path of a living or recently removed cgroup."""

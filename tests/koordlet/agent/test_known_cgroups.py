@@ -9,7 +9,7 @@ import pytest
 
 from api.frame import CgroupInfo, CgroupKind
 from api.qos import QoSClass
-from koordlet.agent.known_cgroups import WORKLOADS_OF_OWNER, KnownCgroups
+from koordlet.agent.known_cgroups import REMEMBERED_SECONDS, WORKLOADS_OF_OWNER, KnownCgroups
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.files import HostTree
 from koordlet.identity.describe import Sources
@@ -33,7 +33,15 @@ class Node:
         self.table = NO_PODS
         self.asked = 0
         walk = CgroupWalk(self.mount)
-        self.known = KnownCgroups(walk, HostTree(root), Sources(), lambda: self.table, on_unknown_pods=self.ask)
+        self.seconds = 0.0
+        self.known = KnownCgroups(
+            walk,
+            HostTree(root),
+            Sources(),
+            lambda: self.table,
+            on_unknown_pods=self.ask,
+            clock=lambda: self.seconds,
+        )
         self.close = walk.close
 
     def ask(self) -> None:
@@ -188,3 +196,21 @@ def test_a_user_who_makes_up_names_gets_no_more_workloads_than_his_share(node: N
             (node.mount / path.strip("/")).rmdir()
     assert len(seen) <= WORKLOADS_OF_OWNER + 1
     assert node.now("/shop/web").workload == "/shop/web"
+
+
+def test_what_is_gone_is_known_for_some_minutes_and_not_for_ever(node: Node) -> None:
+    """A cgroup each ten seconds for half an hour, each of which lives as long."""
+    elsewhere = node.mount.parent / "gone"
+    elsewhere.mkdir()
+    gone: list[tuple[int, str]] = []
+    for number in range(180):
+        path = f"/job-{number}"
+        node.make(path)
+        gone.append((node.now(path).id, path))
+        node.seconds += 10.0
+        (node.mount / path.strip("/")).rename(elsewhere / str(number))  # its inode is no other's
+        node.known.update(everything=True)
+        assert node.known.path_of(gone[-1][0]) == path, "its last counters are told of under its name"
+    known = [path for identity, path in gone if node.known.path_of(identity) is not None]
+    assert known == [path for _, path in gone[-int(REMEMBERED_SECONDS / 10) - 1 :]]
+    assert [path for _, path in gone if node.known._names.at(path)] == known
