@@ -20,6 +20,9 @@ from koordlet.prediction.settings import PredictionSettings
 
 _log = logging.getLogger(__name__)
 
+_GONE_SECONDS = 300.0
+"""Time without a sample after which the model of a pod goes that the node no longer has: its uid does not come again,
+and pods of jobs would leave one each. What a kubelet that starts lists late is back by then."""
 _QUANTILE = 0.9
 """Quantile of a minute's usage that is learned."""
 
@@ -58,7 +61,12 @@ class PeakPrediction:
         names, cores, memory = _samples(history, pods, self._trained_seconds)
         self._trained_seconds = now_seconds
         self.models.train(names, cores, memory, wall_seconds)
-        gone = self.models.expire(wall_seconds - self._settings.expire_seconds)
+        expire_seconds = self._settings.expire_seconds
+        gone = self.models.expire(
+            wall_seconds - expire_seconds,
+            wall_seconds - min(expire_seconds, _GONE_SECONDS if pods.pods else math.inf),
+            {*names, *(pod.uid for pod in pods.pods)},
+        )
         if self._checkpoints is not None:
             self._checkpoints.remove(gone)
             self._checkpoints.save(self.models.to_save(wall_seconds - self._settings.save_seconds, wall_seconds))

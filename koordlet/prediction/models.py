@@ -1,6 +1,6 @@
 """Models of usage: for each workload a histogram of CPU and one of memory, made, aged and forgotten together. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,9 +92,14 @@ class PeakModels:
             if not empty[position]
         }
 
-    def expire(self, before_seconds: float) -> list[str]:
-        """Forget the models without a sample since then; return their names."""
-        gone = [name for name, row in self._rows.items() if row.updated_seconds < before_seconds]
+    def expire(self, before_seconds: float, gone_before_seconds: float, present: Collection[str]) -> list[str]:
+        """Forget the models without a sample since a time, those that are not `present` since another; return their
+        names."""
+        gone = [
+            name
+            for name, row in self._rows.items()
+            if row.updated_seconds < (before_seconds if name in present else gone_before_seconds)
+        ]
         for name in gone:
             self._free.append(self._rows.pop(name).row)
         return gone

@@ -35,10 +35,17 @@ def test_a_model_is_forgotten_and_its_row_starts_empty_for_the_next() -> None:
     models = PeakModels()
     train(models, old=8.0, kept=1.0)
     train(models, at=NOW + 60, kept=1.0)
-    assert models.expire(NOW + 30) == ["old"]
+    assert models.expire(NOW + 30, NOW + 30, ["old", "kept"]) == ["old"]
     train(models, at=NOW + 60, new=0.5)
     assert models.peaks(["new"])["new"].cpu_millicores == 539
     assert len(models) == 2
+
+
+def test_a_pod_that_is_gone_is_forgotten_before_one_that_is_not_measured() -> None:
+    models = PeakModels()
+    train(models, gone=8.0, here=1.0)
+    assert models.expire(NOW - 1500, NOW + 1, ["here"]) == ["gone"]
+    assert "here" in models
 
 
 def test_checkpoints_are_made_oldest_first_a_few_at_a_time() -> None:
