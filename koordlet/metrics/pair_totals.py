@@ -1,16 +1,19 @@
 """Totals of pairs of victim and culprit, as series with a bound for each victim."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordlet.metrics.labels import Labels
 
-_MAX_CODES = 8192
-"""Culprits remembered by number before all are numbered anew: those that are gone are not told from the others."""
+_SWEEP_AT = 512
+"""Culprits remembered by number from which those that do not come at present are forgotten: they may be gone."""
 _MAX_KEYS = 65_536
-"""Pairs remembered likewise; those of a victim that has its most culprits are many, and all in the row of `other`."""
+"""Pairs remembered before all are numbered anew; those of a victim that has its most culprits are many, and all in the
+row of `other`."""
+_NUMBER = 0xFFFFFFFF
+"""Bits of a key that are the culprit's number; the others are the seat."""
 
 
 class PairTotals:
@@ -26,6 +29,8 @@ class PairTotals:
         self._free = list(range(255, -1, -1))
         self._codes: dict[Labels, int] = {}
         """Number of each culprit that came."""
+        self._next_code = 0
+        self._sweep_at = _SWEEP_AT
         self._keys = np.empty(0, dtype=np.int64)
         """Seat and number of culprit of each pair that came, sorted."""
         self._rows = np.empty(0, dtype=np.intp)
@@ -41,21 +46,41 @@ class PairTotals:
     ) -> None:
         """Add what pairs grew by. Victims come by seat, 0 for all without one, and `label_of` has their labels."""
         distinct, inverse = np.unique(culprits, return_inverse=True)
-        if len(self._codes) > _MAX_CODES or len(self._keys) > _MAX_KEYS:
-            self._codes = {}
+        if len(self._keys) > _MAX_KEYS:
+            self._codes, self._next_code = {}, 0
             self._keys, self._rows = self._keys[:0], self._rows[:0]
-        codes = self._codes
         names = [name_of(culprit) for culprit in distinct.tolist()]
-        numbers = np.array([codes.setdefault(name, len(codes)) for name in names], dtype=np.int64)
+        if len(self._codes) > self._sweep_at:
+            self._sweep(names)
+        numbers = np.array([self._code(name) for name in names], dtype=np.int64)
         keys = seats << 32 | numbers[inverse]
         new = np.setdiff1d(keys, self._keys)
         if len(new):
             by_code = dict(zip(numbers.tolist(), names, strict=True))
-            found = {key: self._row(label_of(key >> 32), by_code[key & 0xFFFFFFFF], key >> 32) for key in new.tolist()}
+            found = {key: self._row(label_of(key >> 32), by_code[key & _NUMBER], key >> 32) for key in new.tolist()}
             at = np.searchsorted(self._keys, new)
             self._keys = np.insert(self._keys, at, new)
             self._rows = np.insert(self._rows, at, [found[key] for key in new.tolist()])
         np.add.at(self._totals, self._rows[np.searchsorted(self._keys, keys)], seconds)
+
+    @property
+    def remembered(self) -> int:
+        """Number of culprits that are remembered by number."""
+        return len(self._codes)
+
+    def _code(self, name: Labels) -> int:
+        code = self._codes.get(name)
+        if code is None:
+            code = self._codes[name] = self._next_code
+            self._next_code += 1
+        return code
+
+    def _sweep(self, names: Iterable[Labels]) -> None:
+        """Forget all culprits but those that come now, with their pairs: one that comes again is numbered anew."""
+        self._codes = {name: self._codes[name] for name in names if name in self._codes}
+        self._sweep_at = max(_SWEEP_AT, 2 * len(self._codes))
+        kept = np.isin(self._keys & _NUMBER, np.array(list(self._codes.values()), dtype=np.int64))
+        self._keys, self._rows = self._keys[kept], self._rows[kept]
 
     def forget(self, seat: int, victim: Labels) -> None:
         """Drop the series of a victim that loses its seat."""

@@ -26,7 +26,7 @@ def victim(seat: int) -> Labels:
     return ("", "", "", f"seat {seat}")
 
 
-@pytest.mark.parametrize(("codes", "keys"), [(3, 65_536), (8192, 4), (8192, 65_536)])
+@pytest.mark.parametrize(("codes", "keys"), [(3, 65_536), (512, 4), (512, 65_536)])
 @given(steps=steps)
 @settings(deadline=None)
 def test_totals_are_those_of_pairs_added_one_by_one(
@@ -35,7 +35,7 @@ def test_totals_are_those_of_pairs_added_one_by_one(
     found = PairTotals(MOST, OTHER)
     expected: dict[int, dict[Labels, float]] = defaultdict(dict)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_totals, "_MAX_CODES", codes)
+        patch.setattr(pair_totals, "_SWEEP_AT", codes)
         patch.setattr(pair_totals, "_MAX_KEYS", keys)
         for step in steps:
             if isinstance(step, int):
@@ -69,3 +69,21 @@ def test_more_pairs_than_there_was_room_for() -> None:
         culprits = np.arange(1, 701, dtype=np.uint64)
         found.add(np.ones(700, dtype=np.int64), culprits, np.ones(700), victim, label)
     assert [value for _, _, value in found.items()] == [2.0] * 700
+
+
+def test_culprits_that_are_gone_are_not_remembered() -> None:
+    """A hundred at a time, each of them for four rounds."""
+    found = PairTotals(MOST, OTHER)
+    for step in range(400):
+        culprits = np.arange(step * 25, step * 25 + 100, dtype=np.uint64)
+        seats = np.arange(100, dtype=np.int64) % 10
+        found.add(seats, culprits, np.ones(100), victim, label)
+        assert found.remembered <= 700
+    assert sum(value for _, _, value in found.items()) == 400 * 100
+    again = np.array([3], dtype=np.uint64)
+    before = {(one, other): value for one, other, value in found.items()}
+    found.add(np.array([3], dtype=np.int64), again, np.ones(1), victim, label)
+    after = {(one, other): value for one, other, value in found.items()}
+    assert {key: value - before[key] for key, value in after.items() if value != before[key]} == {
+        (victim(3), label(3)): 1.0
+    }
