@@ -55,6 +55,11 @@ class Cells:
         return int(self._index.shape[2])
 
     @property
+    def indexed(self) -> int:
+        """Workloads that the index has room for."""
+        return int(self._index.shape[0])
+
+    @property
     def last(self) -> NDArray[np.float64]:
         """Time of the last sample of each cell, in seconds."""
         return self._last
@@ -83,10 +88,13 @@ class Cells:
 
     def make(self, workloads: NDArray[np.int64], signal: int, bins: NDArray[np.int64], limit: int) -> int:
         """Create the cells that are missing, up to `limit` in all; return how many found no room."""
-        self._extend_index(int(workloads.max(initial=-1)), signal)
         wanted = np.stack([workloads, np.full_like(workloads, signal), bins], axis=1)
         missing = np.unique(wanted[self.find(workloads, signal, bins) == _ABSENT], axis=0)
         admitted = missing[: max(limit - self.count, 0)]
+        # Only for what has cells: workloads that find no room would make an index larger than all cells.
+        if not len(admitted):
+            return len(missing)
+        self._extend_index(int(admitted[:, 0].max()), signal)
         self._extend_rows(self.count + len(admitted))
         rows = np.arange(self.count, self.count + len(admitted))
         self.place[rows] = admitted

@@ -155,13 +155,13 @@ class Baselines:
         self.cells.advance(now_seconds)
 
     def forget(self, now_seconds: float) -> int:
-        """Drop faded cells, such as those of workloads long gone, and return their number; meant to be called
-        seldom."""
+        """Drop faded cells, such as those of workloads long gone, and workloads without any; return the number of
+        cells. Meant to be called seldom."""
         cells = self.cells
         weights = cells.mass[: cells.count] / cells.weight_at(now_seconds)
         rows = np.flatnonzero(weights >= self.policy.forget_weight)
         forgotten = cells.count - len(rows)
-        if forgotten:
+        if forgotten or len(np.unique(cells.place[: cells.count, 0])) < len(self.workloads):
             self._extend_quantiles()
             self.refreshed, self.quantiles = self.refreshed[rows], self.quantiles[rows]
             keys = list(self.workloads)

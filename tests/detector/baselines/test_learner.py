@@ -229,3 +229,27 @@ def test_five_hundred_containers_are_judged_in_milliseconds() -> None:
 def test_cells_that_may_judge_are_counted() -> None:
     assert (taught(ordinary(10)).ready_count(10.0), taught(ordinary()).ready_count(200.0)) == (0, 1)
     assert taught(ordinary()).ready_count(200.0 + 30 * DAY) == 0
+
+
+def test_workloads_that_come_and_go_beyond_the_room_for_cells_take_none() -> None:
+    """Jobs of ever new names, a hundred at a time, on a node whose cells are all taken."""
+    baselines = Baselines(BaselinePolicy(max_cells=50))
+    columns = (np.ones(100), np.zeros(100, dtype=np.int64))
+    for hour in range(40):
+        keys = [WorkloadKey(f"Job/ci/run-{hour}-{number}") for number in range(100)]
+        baselines.learn(BaselineSample(keys, *columns, {"lost": np.ones(100)}), hour * 3600.0)
+        baselines.forget(hour * 3600.0)
+        assert len(baselines.workloads) == len(baselines) == 50
+        assert baselines.cells.indexed <= 150
+    kept = baselines.judge(BaselineSample([WorkloadKey("Job/ci/run-0-0")], np.ones(1), columns[1][:1], {}), DAY)
+    assert kept == {}
+    assert baselines.refused == 40 * 100 - 50
+
+
+def test_forgetting_workloads_without_cells_keeps_what_the_others_learned() -> None:
+    baselines = taught(ordinary())
+    baselines.learn(seen(0.5, float("nan"), WorkloadKey("Job/ci/never-measured")), 200.0)
+    before = baselines.judge(seen(0.5), 200.0)["lost"]
+    assert baselines.forget(200.0) == 0
+    assert list(baselines.workloads) == [WEB]
+    assert baselines.judge(seen(0.5), 200.0)["lost"].score.tolist() == before.score.tolist()
