@@ -51,6 +51,9 @@ _log = logging.getLogger(__name__)
 LONGEST_SECONDS = 300.0
 """A report stands for no more than this: what a node did while it was silent is not known."""
 MOST_WORKLOADS = 60_000
+KEPT_SECONDS = 15 * 86_400.0
+"""A workload that no report named for this long is forgotten, and its number given to another; its profile goes before
+(`keep_seconds`), and what was told of it weighs less than a quarter."""
 QUIET_EVERY = 10
 """Of this many reports, one tells of a victim that lost nothing."""
 MOST_CAUGHT_UP = 4
@@ -109,6 +112,9 @@ class Observations(Projection[Observed]):
         """Time of each node's newest report."""
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
+        """By number; empty where the workload was forgotten."""
+        self._free: list[int] = []
+        """Numbers of these."""
         self._heard_seconds: dict[str, float] = {}
         self._suffers: dict[tuple[int, int], bool] = {}
         """Workload and resource of all that ever lost; whether the last loss was known by correlation only."""
@@ -167,8 +173,8 @@ class Observations(Projection[Observed]):
             return
         self._reports += 1
         seconds = min(time - before, LONGEST_SECONDS)
-        self._age(seconds)
         time = min(time, self.now)
+        self._age(seconds, time)
         for pod in metric.status.pods_metric:
             self._hear((pod.extensions or {}).get(EXTENSION_WORKLOAD), time)
         self._pairs(metric, name, seconds, cores)
@@ -183,7 +189,7 @@ class Observations(Projection[Observed]):
                 del heard[oldest]
         heard[name] = max(time, heard.get(name, time))
 
-    def _age(self, seconds: float) -> None:
+    def _age(self, seconds: float, time: float) -> None:
         # By what all nodes reported: a single node's clock moves it by its share of the fleet.
         self._since_aged_seconds += seconds / len(self._last)
         if self._since_aged_seconds >= AGED_EVERY_SECONDS:
@@ -191,6 +197,23 @@ class Observations(Projection[Observed]):
             self._sums.age(factor)
             self._quiet *= np.float32(factor)
             self._since_aged_seconds = 0.0
+            self._forget(time - KEPT_SECONDS)
+
+    def _forget(self, before_seconds: float) -> None:
+        """Forget the workloads that were not heard of since, such as jobs of names that never come again."""
+        self._heard_seconds = {name: at for name, at in self._heard_seconds.items() if at >= before_seconds}
+        gone = [number for name, number in self._numbers.items() if name not in self._heard_seconds]
+        if not gone:
+            return
+        for number in gone:
+            del self._numbers[self._names[number]]
+            self._names[number] = ""
+        self._free += gone
+        numbers = np.array(gone, np.int64)
+        self._sums.forget(numbers)
+        self._quiet[numbers[numbers < len(self._quiet)]] = 0.0
+        dropped = frozenset(gone)
+        self._suffers = {key: each for key, each in self._suffers.items() if key[0] not in dropped}
 
     def _pairs(self, metric: NodeMetric, name: str, seconds: float, cores: float) -> None:
         running = [found for pod in metric.status.pods_metric if (found := self._pod(pod, cores)) is not None]
@@ -246,7 +269,7 @@ class Observations(Projection[Observed]):
         self._sums.add(told, Evidence.DIRECT, all_others, pressure.sum() - pressure[known], waited[known])
 
     def _count_quiet(self, running: Sequence[_Running], numbers: Any, seconds: float) -> None:
-        missing = len(self._numbers) - len(self._quiet)
+        missing = len(self._names) - len(self._quiet)
         if missing > 0:
             more = np.zeros((max(missing, len(self._quiet) // 4), len(RESOURCES)), np.float32)
             self._quiet = np.concatenate([self._quiet, more])
@@ -299,11 +322,14 @@ class Observations(Projection[Observed]):
             return None
         number = self._numbers.get(workload)
         if number is None:
-            if len(self._names) >= MOST_WORKLOADS:
+            if len(self._numbers) >= MOST_WORKLOADS:
                 self._refused += 1
                 return None
-            number = self._numbers[workload] = len(self._names)
-            self._names.append(workload)
+            if not self._free:
+                self._free.append(len(self._names))
+                self._names.append("")
+            number = self._numbers[workload] = self._free.pop()
+            self._names[number] = workload
         try:
             share = float(parse_quantity(pod.pod_usage.resources.get(CPU, 0), 1000)) / 1000 / cores
             listed = msgspec.convert(stated.get(EXTENSION_INTERFERENCE) or {}, WireExtension).verdicts

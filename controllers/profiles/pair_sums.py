@@ -70,6 +70,13 @@ class PairSums:
         self._compact()
         self._moments = self._moments * factor
 
+    def forget(self, numbers: NDArray[np.int64]) -> None:
+        """Drop all that was told of some workloads, as victims and as neighbours."""
+        self._compact()
+        victims, neighbours = np.divmod(self._keys >> sum(_BITS), 1 << _WORKLOAD_BITS)
+        kept = ~(np.isin(victims, numbers) | np.isin(neighbours - 1, numbers))
+        self._keys, self._moments = self._keys[kept], self._moments[:, kept]
+
     def of(self, resource: int) -> Sums:
         """Return the sums of one resource, each group of nodes as one node."""
         self._compact()

@@ -25,6 +25,8 @@ SLOW_RATIO = 1.15
 MOST_PART = 0.75
 """Part of the workloads that must be slower by more than the end of it."""
 MOST_RATIO = 4.0
+_SWEEP_EVERY = 64
+"""Workloads of a node that are new between two looks for those that tell nothing any more."""
 _END_RATIO = SLOW_RATIO**0.5
 
 
@@ -69,11 +71,16 @@ class NodeShifts:
         self._shifts: dict[str, dict[str, _Shift]] = {}
         self._unknown_since: dict[str, float] = {}
 
+    def __len__(self) -> int:
+        return sum(map(len, self._shifts.values()))
+
     def add(self, node: str, workload: str, buckets: float, time: float) -> None:
         """Take in the distance of one statement."""
         own = self._shifts.setdefault(node, {})
         known = own.get(workload)
         if known is None or time - known.time > FRESH_SECONDS:
+            if known is None and len(own) % _SWEEP_EVERY == _SWEEP_EVERY - 1:
+                own = self._shifts[node] = {key: each for key, each in own.items() if time - each.time <= FRESH_SECONDS}
             own[workload] = _Shift(buckets, 1, time)
             return
         known.statements += 1

@@ -22,6 +22,11 @@ MOST_WEIGHT = 1_200.0
 LEAST_WEIGHT = 60.0
 """Samples from which a value is published."""
 WIDTH = 64
+KEPT_SECONDS = 14 * 86_400.0
+"""A cell that nothing was told of for this long gives its row to another: the most that was told of it once weighs less
+by then than what is published."""
+SWEEP_SECONDS = 3600.0
+"""Least time between two looks for such cells, which are taken when there is no room."""
 
 _MIDDLE = (np.arange(4, 12) + 0.5) / POINTS
 """Quantiles of the points of the middle half."""
@@ -42,9 +47,12 @@ class FleetValues:
         self._base = np.zeros(0, np.int64)
         self._time = np.zeros(0)
         self._used = 0
+        """Rows that were ever taken."""
+        self._free: list[int] = []
+        self._next_sweep_seconds = float("-inf")
 
     def __len__(self) -> int:
-        return self._used
+        return self._used - len(self._free)
 
     def add(self, told: WireUsualValues, node: str, time: float) -> None:
         """Add what a node states; compare it with the fleet's before."""
@@ -55,7 +63,9 @@ class FleetValues:
         row = self._cells.get(told.workload, {}).get(key)
         points = np.array(told.points, np.int64)
         if row is None:
-            if self._used >= MOST_CELLS or len(self._cells.get(told.workload, ())) >= 4 * MAX_USUAL_VALUES:
+            if len(self) >= MOST_CELLS:
+                self._sweep(time)
+            if len(self) >= MOST_CELLS or len(self._cells.get(told.workload, ())) >= 4 * MAX_USUAL_VALUES:
                 self.refused += 1
                 return
             row = self._make(int(points[POINTS // 2]), time)
@@ -120,13 +130,33 @@ class FleetValues:
         sums = np.cumsum(self._counts[row], dtype=np.float64)
         return float(np.searchsorted(sums, _MIDDLE * sums[-1]).sum()) / len(_MIDDLE) + float(self._base[row])
 
+    def _sweep(self, time: float) -> None:
+        """Forget the cells that nothing was told of for long, such as those of jobs that have ended."""
+        if time < self._next_sweep_seconds:
+            return
+        self._next_sweep_seconds = time + SWEEP_SECONDS
+        for workload, cells in list(self._cells.items()):
+            for key in [key for key, row in cells.items() if time - self._time[row] > KEPT_SECONDS]:
+                self._free.append(cells.pop(key))
+            if not cells:
+                del self._cells[workload]
+
     def _make(self, middle: int, time: float) -> int:
+        if not self._free and self._used == len(self._time):
+            self._sweep(time)
+        if self._free:
+            row = self._free.pop()
+            self._counts[row] = 0.0
+            return self._begin(row, middle, time)
         if self._used == len(self._time):
             more = max(1024, self._used // 2)
             self._counts = np.concatenate([self._counts, np.zeros((more, WIDTH), np.float32)])
             self._base = np.concatenate([self._base, np.zeros(more, np.int64)])
             self._time = np.concatenate([self._time, np.zeros(more)])
-        row, self._used = self._used, self._used + 1
+        self._used += 1
+        return self._begin(self._used - 1, middle, time)
+
+    def _begin(self, row: int, middle: int, time: float) -> int:
         self._base[row] = max(middle - WIDTH // 2, 0)
         self._time[row] = time
         return row

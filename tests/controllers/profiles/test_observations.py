@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from api.kube.interference import RESOURCES
+from api.kube.interference import RESOURCES, WireUsualValues
+from api.kube.times import rfc3339
 from cluster import DeltaType, Key, StoreDelta
 from controllers.kinds import NODE
 from controllers.profiles import observations, pair_sums, usual_values
@@ -248,3 +249,53 @@ def test_usual_values_add_up_over_nodes_and_survive_a_restart() -> None:
     fresh.restore(name_of(1), [published], NOW + 3 * PERIOD)
     (again,) = fresh.of(name_of(1), NOW + 3 * PERIOD)
     assert again.points == published.points
+
+
+DAY = 86_400.0
+
+
+def test_workloads_that_nothing_names_any_more_give_up_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new job each day for three months, where there is room for thirty workloads."""
+    monkeypatch.setattr(observations, "MOST_WORKLOADS", 30)
+    monkeypatch.setattr(observations, "AGED_EVERY_SECONDS", 300.0)
+    found = Observations()
+    found.value()
+    added(found, 1)
+    for day in range(90):
+        pods = pods_of({1: 4.0, 100 + day: 2.0}, {}, {1: 0.5, 100 + day: 0.25})
+        report(found, 0, a_report("n0", pods=pods, updated=rfc3339(NOW + day * DAY)))
+    seen = found.value()
+    assert seen.refused == 0
+    known = [name for name in seen.workloads if name]
+    assert set(known) == {name_of(1), *(name_of(100 + day) for day in range(74, 90))}
+    assert len(seen.workloads) <= 30
+    assert set(seen.heard_seconds) == set(known)
+    sums = seen.sums.of(0)
+    lost = dict(zip(sums.victims.tolist(), (sums.lost / sums.seconds).tolist(), strict=True))
+    assert {seen.workloads[number]: part for number, part in lost.items()} == pytest.approx(
+        {name: 0.5 if name == name_of(1) else 0.25 for name in known}
+    )
+
+
+def test_usual_values_of_workloads_that_are_gone_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usual_values, "MOST_CELLS", 100)
+    values, draw = usual_values.FleetValues(), np.random.default_rng(5)
+    for day in range(90):
+        for number in range(5):
+            told = msgspec.convert(usual(5 * day + number, 0.02, draw), WireUsualValues)
+            values.add(told, "", NOW + day * DAY)
+            assert values.of(told.workload, NOW + day * DAY)
+    assert values.refused == 0
+    assert len(values) <= 100
+    assert len(list(values.workloads())) == len(values)
+
+
+def test_shifts_of_workloads_that_are_gone_are_forgotten() -> None:
+    found = Observations()
+    shifts = found.value().usual.shifts
+    for day in range(50):
+        for number in range(20):
+            shifts.add("n0", f"Job/ci/run-{day}-{number}", 4.0, NOW + day * DAY)
+        shifts.add("n0", name_of(1), 4.0, NOW + day * DAY)
+        assert len(shifts) <= 2 * 64
+    assert shifts._shifts["n0"][name_of(1)].statements == 50
