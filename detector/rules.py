@@ -88,12 +88,18 @@ NOT_BEST_EFFORT = Selector(qos=tuple(qos for qos in QoSClass if qos is not QoSCl
 BEST_EFFORT_THRESHOLDS: dict[QoSClass, float] = {QoSClass.BE: 0.5}
 """Best-effort work may lose half a thread before there is a verdict."""
 
+UNUSUAL_TICKS, UNUSUAL_OF_TICKS = 4, 5
+"""Ticks in which a rule on a signal's usual values must hold. One ordinary tick in a hundred lies above all others,
+however heavy the tail; two of three such ticks come 26 times a day, four of five twice a year."""
+
 COMPOSITIONS: tuple[Rule, ...] = (
     Rule(
         name="cache",
         any_of=("memory_bandwidth", "cache_pressure"),
         threshold=0.1,
         qos_thresholds=BEST_EFFORT_THRESHOLDS,
+        ticks=UNUSUAL_TICKS,
+        of_ticks=UNUSUAL_OF_TICKS,
     ),
     Rule(name="cpu-quota", any_of=("own_quota", "ancestor_quota"), qos_thresholds=BEST_EFFORT_THRESHOLDS),
     Rule(name="memory", any_of=("reclaim", "compaction"), qos_thresholds=BEST_EFFORT_THRESHOLDS),

@@ -80,7 +80,8 @@ from detector.rules import Rule
 from detector.view import View
 
 UNUSUAL_SIGMAS = 2.0
-"""Spreads above its usual value from which a signal is unusual."""
+"""Spreads above its usual value from which a signal is unusual; the spread is that of the middle half of the ticks and
+says nothing of a heavy tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +153,9 @@ def ratio(part: Floats, whole: Floats) -> Floats:
 def slowed(view: View, cpi: Floats) -> Floats:
     """Return the part of the time on CPU that the usual cycles per instruction would have saved.
 
-    0 where they are as usual, NaN where the usual ones are not known.
+    0 where they are as usual, NaN where the usual ones are not known. Unusual is what lies above the spread and above
+    all but a hundredth of the ordinary ticks, so rules on it want `detector.rules.UNUSUAL_TICKS`.
     """
     part = np.clip(1.0 - view.expected("cpi") / cpi, 0.0, 1.0)
-    unusual = np.where(view.sigmas("cpi") >= UNUSUAL_SIGMAS, part, 0.0)
-    return np.where(np.isfinite(part), unusual, np.nan)
+    unusual = (view.sigmas("cpi") >= UNUSUAL_SIGMAS) & (cpi > view.upper("cpi"))
+    return np.where(np.isfinite(part), np.where(unusual, part, 0.0), np.nan)

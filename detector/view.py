@@ -104,6 +104,11 @@ class View:
         judged = self.judgements.get(signal)
         return np.full(len(self.ids), np.nan) if judged is None else judged.score
 
+    def upper(self, signal: str) -> Floats:
+        """Value of a signal that one ordinary tick in a hundred exceeds, for each row; NaN where it is not known."""
+        judged = self.judgements.get(signal)
+        return np.full(len(self.ids), np.nan) if judged is None else judged.upper
+
     def blame(self, table: str) -> Blame | None:
         """The blame table over the newest frames that carry it, without blame on a victim's own subtree.
 

@@ -124,12 +124,16 @@ class RuleEngine:
         return sorted(verdicts, key=lambda verdict: (verdict.victim, verdict.rule))
 
     def harmed(self, most_seconds: float) -> Flags:
-        """Cgroups with a verdict that opened within this time, or above a threshold now: this tick is not usual for
-        them."""
+        """Cgroups with a verdict that opened within this time, or on the way to one: this tick is not usual for them.
+
+        A rule is on the way from half of its ticks on. Were each tick above a threshold left out, baselines would never
+        see their own tails.
+        """
         if self.tick is None:
             return np.zeros(len(self.memory.ids), dtype=np.bool_)
         young = self.tick.now_ns - self.memory.opened_ns <= int(most_seconds * SECOND_NS)
-        harm = (self.memory.is_open & young) | (self.tick.met & ~self.memory.is_open)
+        opening = self.tick.met & ~self.memory.is_open & (2 * self.held >= self.tick.needed)
+        harm = (self.memory.is_open & young) | opening
         return np.asarray((harm & self._by_others).any(axis=0))
 
     def history_of(self, name: str) -> History | None:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
+from detector.rules import BEST_EFFORT_THRESHOLDS, UNUSUAL_OF_TICKS, UNUSUAL_TICKS, Rule
 from detector.symptom import BlameSource, Signal, Symptom, ratio, slowed
 from detector.view import View
 
@@ -20,6 +20,8 @@ class CpiOutlier(Symptom):
         threshold=0.1,
         qos_thresholds=BEST_EFFORT_THRESHOLDS,
         unless_measured=("cache_pressure",),
+        ticks=UNUSUAL_TICKS,
+        of_ticks=UNUSUAL_OF_TICKS,
     )
 
     def sense(self, view: View) -> Signal | None:

@@ -19,3 +19,9 @@ def test_answers_in_time_cost_nothing() -> None:
 def test_the_usual_spread_is_no_loss() -> None:
     grown = {"turnaround.requests": 100, "turnaround.sum_ns": 500 * MS}
     assert lost(Turnaround(), grown, sigmas=1.0) == pytest.approx(0.0)
+
+
+def test_a_tail_that_the_ordinary_ticks_have_too_is_no_loss() -> None:
+    grown = {"turnaround.requests": 100, "turnaround.sum_ns": 500 * MS}
+    assert lost(Turnaround(), grown, upper_ratio=3.0) == pytest.approx(0.0)
+    assert lost(Turnaround(), grown, upper_ratio=2.0) == pytest.approx(0.3)

@@ -16,21 +16,22 @@ PMU = {"cpu.oncpu_ns": 800 * MS, "pmu.cycles": 2000, "pmu.instructions": 1000, "
 """Twice the usual cycles per instruction."""
 
 
-def tick(symptom: Symptom, grown: Mapping[str, float], sigmas: float = 9.0) -> View:
-    """One second in which the columns of the cgroup /web grew so much; all signals are `sigmas` above `USUAL`."""
+def tick(symptom: Symptom, grown: Mapping[str, float], sigmas: float = 9.0, upper_ratio: float = 1.0) -> View:
+    """One second in which the columns of the cgroup /web grew so much; all signals are `sigmas` above `USUAL`, and one
+    ordinary tick in a hundred is above `upper_ratio` of it."""
     made = [make_frame(t, {1: "/web"}, {column: [value * t] for column, value in grown.items()}) for t in (0, 1)]
     view = View(Window(made), symptom.columns)
-    view.judgements = {signal: _judgement(value, sigmas) for signal, value in USUAL.items()}
+    view.judgements = {signal: _judgement(value, sigmas, upper_ratio) for signal, value in USUAL.items()}
     return view
 
 
-def lost(symptom: Symptom, grown: Mapping[str, float], sigmas: float = 9.0) -> float:
+def lost(symptom: Symptom, grown: Mapping[str, float], sigmas: float = 9.0, upper_ratio: float = 1.0) -> float:
     """Seconds per second that /web loses in the tick."""
-    signal = symptom.sense(tick(symptom, grown, sigmas))
+    signal = symptom.sense(tick(symptom, grown, sigmas, upper_ratio))
     assert signal is not None
     return float(signal.lost[0])
 
 
-def _judgement(expected: float, sigmas: float) -> Judgement:
+def _judgement(expected: float, sigmas: float, upper_ratio: float) -> Judgement:
     one = np.array([expected])
-    return Judgement(one, one, one, np.array([sigmas]), np.array([2]), np.array([100]), one)
+    return Judgement(one, one, one * upper_ratio, np.array([sigmas]), np.array([2]), np.array([100]), one)
