@@ -60,7 +60,14 @@ _CULPRITS = {
 
 
 ACCEPTED = "accepted_as_ordinary"
-"""In the evidence of a verdict that has lasted so long that it counts as usual for its victim from now on."""
+"""In the evidence of a verdict that has lasted so long that what its victim does counts as usual from now on."""
+USUAL = "usual_"
+"""First part of the names by which evidence has usual values."""
+
+
+def is_by_usual_values(verdict: Verdict) -> bool:
+    """Return whether the loss is what goes beyond the victim's usual values, and so depends on what these are."""
+    return any(name.startswith(USUAL) for name in verdict.evidence)
 
 
 def loss_in_words(verdict: Verdict) -> str:
@@ -96,6 +103,8 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] | None = None, *, m
     loss, lost = loss_in_words(verdict), verdict.lost_seconds_per_second
     if verdict.state is VerdictState.CLOSE:
         lasted = f", after {verdict.time - verdict.since:.0f} s" if verdict.since else ""
+        if ACCEPTED in verdict.evidence:
+            return f"{victim} loses no more time {loss} than has become usual for it{lasted}"
         return f"{victim} no longer loses notable time {loss}{lasted}"
     named = [
         f"{culprit.share * lost:.2f} to {_culprit(culprit, name_of)}"
@@ -104,5 +113,12 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] | None = None, *, m
     ]
     blamed = ", ".join(named) or "no culprit can be named"
     verb = "lost" if verdict.state is VerdictState.OPEN else "now loses"
-    accepted = "; this has lasted so long that it counts as usual from now on" if ACCEPTED in verdict.evidence else ""
-    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}{accepted}"
+    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}{_acceptance(verdict)}"
+
+
+def _acceptance(verdict: Verdict) -> str:
+    if ACCEPTED not in verdict.evidence:
+        return ""
+    if is_by_usual_values(verdict):
+        return "; this has lasted so long that it counts as usual from now on"
+    return "; this has lasted so long that its usual values are learned from it from now on"

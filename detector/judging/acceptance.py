@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.verdict_text import ACCEPTED
+from api.verdict_text import ACCEPTED, is_by_usual_values
 from api.verdicts import Verdict, VerdictState, is_self_inflicted
 
 
@@ -17,9 +17,10 @@ def with_acceptance(
 ) -> list[Verdict]:
     """The lines of a tick, with an update for each open verdict that was `exclude_seconds` old between two frames.
 
-    Losses of the victim's own making are learned from the first tick on, so nothing is said of them.
+    Losses of the victim's own making are learned from the first tick on, so nothing is said of them. An older verdict
+    by usual values closes as accepted: the loss may be there as before, and only count as usual.
     """
-    changed = {(verdict.victim, verdict.rule): verdict for verdict in verdicts}
+    changed = {(verdict.victim, verdict.rule): _closing(verdict, exclude_seconds) for verdict in verdicts}
     for verdict in still_open:
         due = verdict.since + exclude_seconds
         key = (verdict.victim, verdict.rule)
@@ -27,5 +28,15 @@ def with_acceptance(
             continue
         line = changed.get(key, msgspec.structs.replace(verdict, time=now_seconds, state=VerdictState.UPDATE))
         if line.state is not VerdictState.CLOSE:
-            changed[key] = msgspec.structs.replace(line, evidence={**line.evidence, ACCEPTED: 1.0})
+            changed[key] = _accepted(line)
     return sorted(changed.values(), key=lambda verdict: (verdict.victim, verdict.rule))
+
+
+def _closing(verdict: Verdict, exclude_seconds: float) -> Verdict:
+    lasted = verdict.time - verdict.since
+    closes = verdict.state is VerdictState.CLOSE and lasted >= exclude_seconds
+    return _accepted(verdict) if closes and is_by_usual_values(verdict) else verdict
+
+
+def _accepted(verdict: Verdict) -> Verdict:
+    return msgspec.structs.replace(verdict, evidence={**verdict.evidence, ACCEPTED: 1.0})

@@ -35,4 +35,5 @@ class CachePressure(Symptom):
         )
         lost = np.where(misses > usual, view.rate("cpu.oncpu_ns") * slowed(view, cpi), 0.0)
         unknown = np.isnan(slowed(view, cpi)) | np.isnan(usual)
-        return Signal(np.where(unknown, np.nan, lost), {"cpi": cpi, "llc_miss_ratio": misses}, measured=False)
+        evidence = {"cpi": cpi, "usual_cpi": view.expected("cpi"), "llc_miss_ratio": misses}
+        return Signal(np.where(unknown, np.nan, lost), evidence, measured=False)

@@ -29,4 +29,5 @@ class MemoryBandwidth(Symptom):
         cpi = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
         slower, busy = slowed(view, cpi), view.sigmas("others_memory_traffic")
         lost = np.where(busy >= UNUSUAL_SIGMAS, view.rate("cpu.oncpu_ns") * slower, 0.0)
-        return Signal(np.where(np.isnan(slower) | np.isnan(busy), np.nan, lost), {"cpi": cpi}, measured=False)
+        evidence = {"cpi": cpi, "usual_cpi": view.expected("cpi")}
+        return Signal(np.where(np.isnan(slower) | np.isnan(busy), np.nan, lost), evidence, measured=False)

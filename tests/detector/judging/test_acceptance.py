@@ -1,5 +1,7 @@
 """What lasts is learned as usual, and that is said once."""
 
+import msgspec
+
 from api.verdict_text import ACCEPTED, in_words
 from api.verdicts import VerdictState
 from detector.judging.acceptance import with_acceptance
@@ -13,7 +15,7 @@ def test_it_is_said_in_the_tick_in_which_learning_begins() -> None:
     assert with_acceptance([], [lasting], HOUR + 3, HOUR + 4, HOUR) == []
     (line,) = with_acceptance([], [lasting], HOUR + 4, HOUR + 5, HOUR)
     assert (line.state, line.time, line.evidence[ACCEPTED]) == (VerdictState.UPDATE, HOUR + 5, 1.0)
-    assert in_words(line).endswith("; this has lasted so long that it counts as usual from now on")
+    assert in_words(line).endswith("; this has lasted so long that its usual values are learned from it from now on")
     assert with_acceptance([], [lasting], HOUR + 5, HOUR + 6, HOUR) == []
 
 
@@ -31,3 +33,20 @@ def test_own_doing_and_what_closes_are_not_accepted() -> None:
     own = make_verdict("/own", cause="own_quota", since=5.0)
     closing = make_verdict(state=VerdictState.CLOSE, since=5.0)
     assert with_acceptance([closing], [own, make_verdict(since=5.0)], HOUR + 4, HOUR + 5, HOUR) == [closing]
+
+
+BY_USUAL = {"turnaround.lost": 0.4, "usual_turnaround_seconds": 0.01}
+
+
+def test_a_loss_by_usual_values_counts_as_usual_and_ends_without_a_word_of_its_end() -> None:
+    """Its end after that may be one of the usual values alone, while the victim is as slow as before."""
+    late = make_verdict(resource="service", cause="turnaround", rule="turnaround", evidence=BY_USUAL, since=5.0)
+    (line,) = with_acceptance([], [late], HOUR + 4, HOUR + 5, HOUR)
+    assert in_words(line).endswith("; this has lasted so long that it counts as usual from now on")
+    for closed_at, words in (
+        (HOUR, "/web no longer loses notable time answering late, after 3595 s"),
+        (HOUR + 300, "/web loses no more time answering late than has become usual for it, after 3895 s"),
+    ):
+        closing = msgspec.structs.replace(late, state=VerdictState.CLOSE, time=closed_at)
+        (told,) = with_acceptance([closing], [], closed_at - 1, closed_at, HOUR)
+        assert in_words(told) == words
