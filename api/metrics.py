@@ -88,6 +88,21 @@ _WAIT = "Time runnable threads of the cgroup waited for a CPU, by cause"
 WAIT_CAUSES = ("neighbour", "self", "own_quota", "ancestor_quota", "kernel", "idle", "unknown")
 """Causes of run-queue wait, in the order of the cpu probe's record; they sum to the whole wait."""
 
+KERNEL_WORK = (
+    "background_reclaim",
+    "block_devices",
+    "compaction",
+    "interrupt_threads",
+    "journals",
+    "network",
+    "other",
+    "rcu",
+    "soft_interrupts",
+    "virtual_machines",
+    "writeback",
+)
+"""What the kernel's own threads do."""
+
 MEMORY_CAUSES = ("own_limit", "ancestor_limit", "global", "compaction")
 """Causes of memory stalls, in the order of the memory probe's record; a stall has one of them."""
 
@@ -214,6 +229,17 @@ METRICS: tuple[Metric, ...] = (
         )
         for resource in ("cpu", "memory", "io")
         for kind in ("some", "full")
+    ),
+    *(
+        counter(
+            f"kernelwork.{work}_ns",
+            "host_kernel_threads",
+            Unit.NS,
+            "CPU time of the kernel's own threads, by what they do",
+            table="host",
+            work=work,
+        )
+        for work in KERNEL_WORK
     ),
     # the agent itself
     counter("agent.cpu_ns", "agent_cpu", Unit.NS, "CPU time of the agent", table="host"),

@@ -65,6 +65,12 @@ USUAL = "usual_"
 """First part of the names by which evidence has usual values."""
 
 
+KERNEL_THREADS = "kernel_threads."
+"""First part of the names by which evidence has the CPUs that the kernel's own threads used, by what they do."""
+_MOST = 0.5
+"""Part of the kernel's threads' time from which one kind of work stands for it."""
+
+
 def is_by_usual_values(verdict: Verdict) -> bool:
     """Return whether the loss is what goes beyond the victim's usual values, and so depends on what these are."""
     return any(name.startswith(USUAL) for name in verdict.evidence)
@@ -81,8 +87,21 @@ def culprit_in_words(path: str, name_of: Callable[[str], str] = str) -> str:
     return _CULPRITS.get(path) or name_of(path)
 
 
-def _culprit(culprit: Culprit, name_of: Callable[[str], str] | None) -> str:
+def _culprit(culprit: Culprit, verdict: Verdict, name_of: Callable[[str], str] | None) -> str:
+    if culprit.path == KERNEL:
+        return f"{_CULPRITS[KERNEL]}{_kernel_work(verdict)}"
     return _CULPRITS.get(culprit.path) or cgroup_in_words(culprit.path, culprit.ref, name_of)
+
+
+def _kernel_work(verdict: Verdict) -> str:
+    """Return in brackets what the kernel's threads did for most of their time; nothing where nothing stands out."""
+    used = {
+        name.removeprefix(KERNEL_THREADS): cpus
+        for name, cpus in verdict.evidence.items()
+        if name.startswith(KERNEL_THREADS)
+    }
+    most = max(used, key=used.__getitem__, default="other")
+    return "" if most == "other" or used[most] < _MOST * sum(used.values()) else f" ({most.replace('_', ' ')})"
 
 
 def cgroup_in_words(path: str, ref: CgroupRef, name_of: Callable[[str], str] | None = None) -> str:
@@ -107,7 +126,7 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] | None = None, *, m
             return f"{victim} loses no more time {loss} than has become usual for it{lasted}"
         return f"{victim} no longer loses notable time {loss}{lasted}"
     named = [
-        f"{culprit.share * lost:.2f} to {_culprit(culprit, name_of)}"
+        f"{culprit.share * lost:.2f} to {_culprit(culprit, verdict, name_of)}"
         f"{'' if culprit.how is How.DIRECT else ' (correlated)'}"
         for culprit in verdict.culprits[:most]
     ]

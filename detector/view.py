@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.cgroup_path import is_below
-from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
+from api.frame import HOST, KERNEL_ID, OTHER_ID, CgroupInfo, Column, Frame, Table
 from api.loss import lost_to_others_ns, total_lost_ns
-from api.metrics import BY_COLUMN, MetricKind
+from api.metrics import BY_COLUMN, KERNEL_WORK, MetricKind
 from api.verdicts import KERNEL, OTHER, CgroupRef, group_ref
 from api.window import Window, subtract
 from detector.arrays import Floats
@@ -19,6 +19,8 @@ from detector.cpi2.sampler import Sampled
 
 NO_NAMES: Mapping[int, str] = {}
 NO_REFS: Mapping[str, CgroupRef] = {}
+HOST_COLUMNS = frozenset(f"kernelwork.{work}_ns" for work in KERNEL_WORK)
+"""Columns of the host's table that a view reads."""
 
 
 def ref_of(info: CgroupInfo) -> CgroupRef:
@@ -130,6 +132,20 @@ class View:
         return left
 
     @property
+    def kernel_work(self) -> Mapping[str, float]:
+        """CPUs that the kernel's own threads used on the whole host, by what they do; empty where not measured."""
+        first, last = (frame.tables.get(HOST) for frame in (self._recent.frames[0], self._recent.last))
+        if first is None or last is None:
+            return {}
+        found = {}
+        for work in KERNEL_WORK:
+            column = f"kernelwork.{work}_ns"
+            if column in first.columns and column in last.columns:
+                grown = int(last.columns[column][0]) - int(first.columns[column][0])
+                found[work] = max(grown, 0) * 1e-9 / self.seconds
+        return found
+
+    @property
     def names(self) -> Mapping[int, str]:
         """Paths by id of the cgroups of this frame and of those that are recently gone, and names of the kernel and of
         folded pairs."""
@@ -171,7 +187,10 @@ def _pick(table: Table, wanted: frozenset[str]) -> Table:
 
 
 def prune(frame: Frame, columns: frozenset[str], tables: frozenset[str]) -> Frame:
-    """Return a frame with only these columns and tables."""
+    """Return a frame with only these columns and tables, and what a view reads of the host."""
     kept = {name: table for name, table in frame.tables.items() if name in tables}
     kept["cgroup"] = _pick(frame.cgroup, columns)
+    host = _pick(frame.tables[HOST], HOST_COLUMNS) if HOST in frame.tables else None
+    if host is not None and host.columns:
+        kept[HOST] = host
     return Frame(frame.monotonic_ns, frame.wall_ns, frame.cgroups, kept)

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from api.verdicts import NO_REF, Culprit, Severity, Verdict, VerdictState
+from api.verdict_text import KERNEL_THREADS
+from api.verdicts import KERNEL, NO_REF, Culprit, Severity, Verdict, VerdictState
 from detector.arrays import Floats, Rows
+from detector.attribution import Attribution
 from detector.judging.sensing import RuleTick
 from detector.rules import Rule
 from detector.symptom import Symptom
@@ -53,7 +55,7 @@ def verdicts_of(
             severity=SEVERITIES[rank],
             culprits=tuple(_referred(culprit, tick.view) for culprit in blame.culprits),
             confidence=blame.confidence,
-            evidence={**shown, **{f"explained_by.{other}": part for other, part in blame.explained.items()}},
+            evidence={**shown, **_more_evidence(blame, tick.view)},
             rule=rule.name,
             since=time if earlier is None else earlier.since,
             victim_ref=ref_of(tick.view.cgroups[row]),
@@ -62,6 +64,14 @@ def verdicts_of(
             rows.tolist(), lost, ranks, before, blamed, evidence, strict=True
         )
     ]
+
+
+def _more_evidence(blame: Attribution, view: View) -> dict[str, float]:
+    """What other symptoms explain; and where the kernel is a culprit that was seen, what its threads did meanwhile."""
+    more = {f"explained_by.{other}": part for other, part in blame.explained.items()}
+    if any(culprit.path == KERNEL for culprit in blame.culprits):
+        more |= {f"{KERNEL_THREADS}{work}": cpus for work, cpus in view.kernel_work.items() if cpus > 0}
+    return more
 
 
 def _referred(culprit: Culprit, view: View) -> Culprit:

@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from api.frame import CGROUP, CgroupInfo, Frame, Table
+from api.frame import CGROUP, HOST, CgroupInfo, Frame, Table
 from detector.recording.columns import TableDiff, TableState, apply, differ, state_of
 from detector.recording.format import FRAME, pack_block, recorded_columns, recorded_tables
+from detector.view import HOST_COLUMNS
 
+_KEYS: Mapping[str, set[str]] = {CGROUP: {"cgroup"}, HOST: set()}
+"""Keys of tables that are not about blame."""
 _EARLIEST_NS, _LATEST_NS = 0, 4_102_444_800 * 10**9
 """Wall clocks of recordings lie between 1970 and 2100, so that every time can be shown."""
 
@@ -36,7 +39,7 @@ def essential(frame: Frame) -> Frame:
     tables = {
         name: Table(dict(table.keys), {c: v for c, v in table.columns.items() if c in _wanted(name) and v.ndim == 1})
         for name, table in frame.tables.items()
-        if name == CGROUP or name in recorded_tables()
+        if _is_recorded(name, table)
     }
     return Frame(frame.monotonic_ns, frame.wall_ns, frame.cgroups, tables, frame.lost, frame.sources)
 
@@ -52,7 +55,7 @@ class FrameEncoder:
 
     def encode(self, frame: Frame) -> bytes:
         """The block. Raises ValueError for a frame that cannot be recorded, such as keys that are no numbers."""
-        wanted = [name for name in frame.tables if name == CGROUP or name in recorded_tables()]
+        wanted = [name for name, table in frame.tables.items() if _is_recorded(name, table)]
         after = {name: state_of(frame.tables[name], _wanted(name)) for name in wanted}
         diff = _FrameDiff(
             frame.monotonic_ns,
@@ -96,8 +99,20 @@ class FrameDecoder:
         return Frame(diff.monotonic_ns, diff.wall_ns, self._cgroups, tables, self._lost, self._sources)
 
 
+def _is_recorded(name: str, table: Table) -> bool:
+    if name == HOST:
+        return not HOST_COLUMNS.isdisjoint(table.columns)
+    return name == CGROUP or name in recorded_tables()
+
+
 def _wanted(table: str) -> frozenset[str]:
-    return recorded_columns() if table == CGROUP else frozenset((f"{table}_ns",))
+    match table:
+        case "cgroup":
+            return recorded_columns()
+        case "host":
+            return HOST_COLUMNS
+        case _:
+            return frozenset((f"{table}_ns",))
 
 
 def _infos(later: Sequence[CgroupInfo], earlier: Sequence[CgroupInfo]) -> _Infos | None:
@@ -140,10 +155,12 @@ def _check_times(diff: _FrameDiff, before_ns: int | None) -> None:
 def _check_tables(tables: Mapping[str, Table], cgroups: Sequence[CgroupInfo]) -> None:
     """Check the invariants of frames, so that no reader need check them."""
     for name, table in tables.items():
-        keys = {"cgroup"} if name == CGROUP else {"cgroup", "culprit"}
+        keys = _KEYS.get(name, {"cgroup", "culprit"})
         if set(table.keys) != keys or any(key.dtype != np.uint64 for key in table.keys.values()):
             raise ValueError(f"table {name} must have the keys {', '.join(sorted(keys))}")
-        if name != CGROUP and f"{name}_ns" not in table.columns:
+        if name == HOST and {len(column) for column in table.columns.values()} != {1}:
+            raise ValueError(f"table {name} must have columns of one row")
+        if name not in _KEYS and f"{name}_ns" not in table.columns:
             raise ValueError(f"table {name} has no column {name}_ns")
     if CGROUP not in tables or tables[CGROUP].ids.tolist() != [info.id for info in cgroups]:
         raise ValueError("the rows are not those of the cgroups")
