@@ -8,13 +8,15 @@ The events count for whole CPUs and are read when a CPU passes from one cgroup t
 with four software events standing in (two of them clocks), a switch between cgroups costs about 500 ns and one inside
 a cgroup 70 ns, 58 ns of either being an empty program (`python -m bench.probe_cost pmu`). With a focus, switches
 between cgroups outside it read no event and cost a quarter, and without any cgroup in it the program is detached;
-rows are then of cgroups in the focus only, and floats from then on.
+rows are then of cgroups in the focus only, and floats from then on. A read interrupts each busy CPU to charge what still
+runs there, but for isolated ones (`isolcpus`, `nohz_full`), whose tasks are charged when they are switched away.
 
 Option `[probes.options.pmu] stand_in = true` opens software events in place of the hardware's, to try the plumbing on
 a host without a PMU: cycles and instructions are then nanoseconds on the CPU, references minor page faults, and
 misses switches into the cgroup.
 """
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -35,6 +37,8 @@ from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_objec
 
 ROOT = Path("/")
 ONLINE = Path("sys/devices/system/cpu/online")
+UNDISTURBED = ("isolated", "nohz_full")
+"""Files beside it that list CPUs which are kept free of all that their tasks do not ask for."""
 
 EVENTS = len(QUANTITIES)
 U64 = np.dtype(np.uint64)
@@ -74,6 +78,7 @@ class Pmu(BpfProbe):
         self._lost = bpf.map("lost", U32, U64)
         self._scaled = ScaledCounts(possible_cpus(), EVENTS)
         self._online: frozenset[int] = frozenset()
+        self._undisturbed = undisturbed_cpus(root)
         self._passes = np.zeros(possible_cpus(), dtype=np.uint64)
         self._focused = bpf.map("focused", U64, U32)
         self._filtering = bpf.map("filtering", U32, U32)
@@ -167,7 +172,7 @@ class Pmu(BpfProbe):
 
     def _settle_all(self) -> None:
         self._follow_hotplug()
-        for cpu in sorted(self._online):
+        for cpu in sorted(self._online - self._undisturbed):
             self._settle_cpu(cpu)
 
     def _columns(self, estimates: Estimates) -> dict[str, NDArray[Any]]:
@@ -182,10 +187,14 @@ class Pmu(BpfProbe):
         self._cgroups.delete(ids)
 
     def _settle(self) -> EventTimes:
-        """Charge the slices that still run and read the events' times, on each CPU that was not idle all along."""
+        """Charge the slices that still run and read the events' times, on each CPU that was not idle all along.
+
+        That interrupts the CPU, so isolated ones are left alone: what runs there is charged when it is switched away.
+        """
         _, states = self._cpus.read()
         for cpu in np.flatnonzero((states["cgroup"] != 0) | (states["passes"] != self._passes)).tolist():
-            self._settle_cpu(cpu)
+            if cpu not in self._undisturbed:
+                self._settle_cpu(cpu)
         _, states = self._cpus.read()
         self._passes = states["passes"].copy()
         return EventTimes(states["enabled_ns"], states["running_ns"])
@@ -214,6 +223,15 @@ class Pmu(BpfProbe):
             fd = _open_event(directed(event, self._hybrid.get(cpu)), cpu)
             self._arrays[name].update(cpu, np.array(fd, dtype=np.uint32))
             os.close(fd)
+
+
+def undisturbed_cpus(root: Path) -> frozenset[int]:
+    """CPUs that the kernel was started to keep undisturbed (`isolcpus`, `nohz_full`)."""
+    found: frozenset[int] = frozenset()
+    for name in UNDISTURBED:
+        with contextlib.suppress(OSError):
+            found |= parse_cpuset((root / ONLINE.with_name(name)).read_text().replace("(null)", ""))
+    return found
 
 
 def _open_event(event: PerfEvent, cpu: int) -> int:
