@@ -198,6 +198,10 @@ METRICS: tuple[Metric, ...] = (
             ("steal", "Time the hypervisor ran another guest"),
         )
     ),
+    *(
+        counter(f"hostwide.{kind}_ns", f"host_cpus_{kind}", Unit.NS, f"{text}, of all CPUs", table="host")
+        for kind, text in (("busy", "Time not idle"), ("steal", "Time the hypervisor ran another guest"))
+    ),
     gauge("hostwide.memory_total_bytes", "host_memory_total", Unit.BYTES, "Memory of the host", table="host"),
     gauge(
         "hostwide.memory_available_bytes",

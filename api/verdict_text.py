@@ -5,6 +5,7 @@ from collections.abc import Callable
 from api.verdicts import (
     ANCESTOR,
     GONE,
+    HYPERVISOR,
     KERNEL,
     OTHER,
     OWN_LIMIT,
@@ -24,6 +25,7 @@ _LOSSES = {
     ("cpu", "own_quota"): "throttled by its CPU quota",
     ("cpu", "ancestor_quota"): "throttled by a parent's CPU quota",
     ("cpu", "irq"): "to interrupts",
+    ("cpu", "steal"): "on CPUs that did not run",
     ("cpu", "smt_sibling"): "sharing a core",
     ("memory", "reclaim"): "in reclaim",
     ("memory", "own_placement"): "on memory of another NUMA node",
@@ -56,6 +58,7 @@ _CULPRITS = {
     OWN_LIMIT: "its own limit",
     OWN_PLACEMENT: "its own placement",
     ANCESTOR: "a parent",
+    HYPERVISOR: "the hypervisor",
 }
 
 

@@ -18,6 +18,8 @@ OWN_QUOTA = "[own quota]"
 OWN_LIMIT = "[own limit]"
 OWN_PLACEMENT = "[own placement]"
 """Culprit: memory of the victim on another NUMA node than its CPUs."""
+HYPERVISOR = "[hypervisor]"
+"""Culprit: what runs beside this virtual machine."""
 ANCESTOR = "[ancestor]"
 """Culprit: a limit on an ancestor whose owner is not known."""
 

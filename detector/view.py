@@ -19,7 +19,9 @@ from detector.cpi2.sampler import Sampled
 
 NO_NAMES: Mapping[int, str] = {}
 NO_REFS: Mapping[str, CgroupRef] = {}
-HOST_COLUMNS = frozenset(f"kernelwork.{work}_ns" for work in KERNEL_WORK)
+_WORK_COLUMNS = {f"kernelwork.{work}_ns": work for work in KERNEL_WORK}
+_BUSY, _STOLEN = "hostwide.busy_ns", "hostwide.steal_ns"
+HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN))
 """Columns of the host's table that a view reads."""
 
 
@@ -134,16 +136,23 @@ class View:
     @property
     def kernel_work(self) -> Mapping[str, float]:
         """CPUs that the kernel's own threads used on the whole host, by what they do; empty where not measured."""
+        return {work: grown for name, work in _WORK_COLUMNS.items() if (grown := self._of_host(name)) is not None}
+
+    @property
+    def stolen(self) -> float | None:
+        """Part of the time that the host's CPUs had work in which the hypervisor did not run them; None where not
+        measured."""
+        busy, stolen = self._of_host(_BUSY), self._of_host(_STOLEN)
+        if busy is None or stolen is None:
+            return None
+        return stolen / (busy + stolen) if stolen > 0 else 0.0
+
+    def _of_host(self, column: str) -> float | None:
+        """Growth of a counter of nanoseconds of the host, in seconds per second; None where it is not measured."""
         first, last = (frame.tables.get(HOST) for frame in (self._recent.frames[0], self._recent.last))
-        if first is None or last is None:
-            return {}
-        found = {}
-        for work in KERNEL_WORK:
-            column = f"kernelwork.{work}_ns"
-            if column in first.columns and column in last.columns:
-                grown = int(last.columns[column][0]) - int(first.columns[column][0])
-                found[work] = max(grown, 0) * 1e-9 / self.seconds
-        return found
+        if first is None or last is None or column not in first.columns or column not in last.columns:
+            return None
+        return max(int(last.columns[column][0]) - int(first.columns[column][0]), 0) * 1e-9 / self.seconds
 
     @property
     def names(self) -> Mapping[int, str]:

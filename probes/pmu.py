@@ -8,8 +8,8 @@ The events count for whole CPUs and are read when a CPU passes from one cgroup t
 with four software events standing in (two of them clocks), a switch between cgroups costs about 500 ns and one inside
 a cgroup 70 ns, 58 ns of either being an empty program (`python -m bench.probe_cost pmu`). With a focus, switches
 between cgroups outside it read no event and cost a quarter, and without any cgroup in it the program is detached;
-rows are then of cgroups in the focus only, and floats from then on. A read interrupts each busy CPU to charge what still
-runs there, but for isolated ones (`isolcpus`, `nohz_full`), whose tasks are charged when they are switched away.
+rows are then of cgroups in the focus only, and floats from then on. A read interrupts each busy CPU to charge what
+still runs there, but for isolated ones (`isolcpus`, `nohz_full`), whose tasks are charged when they are switched away.
 
 Option `[probes.options.pmu] stand_in = true` opens software events in place of the hardware's, to try the plumbing on
 a host without a PMU: cycles and instructions are then nanoseconds on the CPU, references minor page faults, and

@@ -50,6 +50,8 @@ class HostWide(Collector):
         cpus = parse_proc_stat(self._tree.text("/proc/stat") or "")
         if cpus is not None:
             tables["host.cpu"] = cpus
+            for what in ("busy", "steal"):
+                columns[f"hostwide.{what}_ns"] = cpus.columns[f"hostcpu.{what}_ns"].sum(keepdims=True)
         return Reading(tables)
 
     def forget(self, gone: Sequence[CgroupInfo]) -> None:

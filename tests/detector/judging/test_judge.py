@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.frame import CGROUP, CgroupInfo, Frame, Table
+from api.frame import CGROUP, HOST, CgroupInfo, Frame, Table
 from api.metrics import BY_COLUMN, MetricKind
 from api.settings import SettingsError
 from api.verdicts import Verdict, VerdictState, to_json
@@ -88,6 +88,7 @@ def wild(seed: int, ticks: int, *, cgroups: int = 7, mortal: float = 0.3) -> lis
     blames = {table: np.zeros(len(pairs), dtype=np.uint64) for table in TABLES}
     made, storm = [], rng.random((ticks, cgroups)) < 0.3
     storm[: ticks // 3] = False
+    host = dict.fromkeys(("hostwide.busy_ns", "hostwide.steal_ns"), 10**9)
     for tick in range(ticks):
         for name, grown in growth(rng, columns, storm[tick]).items():
             sums[name] += grown.astype(np.uint64)
@@ -97,6 +98,9 @@ def wild(seed: int, ticks: int, *, cgroups: int = 7, mortal: float = 0.3) -> lis
             CgroupInfo(int(i), f"/pods/c{i}", f"c{i}", qos="BE" if i == 2 else "", workload=f"w{i}") for i in ids
         )
         tables = {CGROUP: Table({"cgroup": ids}, {name: sums[name][alive].copy() for name in columns})}
+        host["hostwide.busy_ns"] += 10**9
+        host["hostwide.steal_ns"] += int(3e8 * storm[tick].any())
+        tables[HOST] = Table({}, {name: np.array([total], dtype=np.uint64) for name, total in host.items()})
         for table, amounts in blames.items():
             amounts += (storm[tick][pairs[:, 0]] * 10.0 ** rng.uniform(5, 8.3, len(pairs))).astype(np.uint64)
             keep = np.isin(pairs[:, 0], alive)
