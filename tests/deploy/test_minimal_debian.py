@@ -23,7 +23,7 @@ import pytest
 from deploy.release import debian
 from tests.deploy.charts import ROOT
 from tests.docs.pages import blocks
-from tests.waiting import alive, wait_for
+from tests.waiting import PATIENCE, alive, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -177,15 +177,20 @@ def test_the_two_commands_of_the_readme(minimal: Debian, tmp_path: Path) -> None
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, minimal.root / "srv/koord"], check=True)
     log, began = tmp_path / "log", time.monotonic()
     with minimal.begun(run, log) as process:
-        wait_for(lambda: "metrics on http" in log.read_text(), 900, interval_seconds=0.5, check=alive(process, log))
+        wait_for(
+            lambda: "metrics on http" in log.read_text(),
+            PROMISED_SECONDS,
+            interval_seconds=0.5,
+            check=alive(process, log),
+        )
         served = time.monotonic() - began
         os.killpg(process.pid, signal.SIGINT)
         process.wait(60)
     print(f"{run}: serves after {served:.0f} s; ends with: {log.read_text().strip().splitlines()[-1]}")
-    assert served < PROMISED_SECONDS
+    assert served < PROMISED_SECONDS * PATIENCE
     began = time.monotonic()
     with minimal.begun(test, log, PYTEST_ADDOPTS="tests/api tests/kernel/test_cpu.py") as process:
-        status = process.wait(1200)
+        status = process.wait(1200 * PATIENCE)
     text = log.read_text()
     assert status == 0, text[-3000:]
     summaries = re.findall(r"=+ (.*\bpassed\b.*?) =+", text)
