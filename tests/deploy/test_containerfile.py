@@ -28,7 +28,7 @@ class Buildah:
     """buildah with storage of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self._command = ["buildah", f"--root={folder}/storage", f"--runroot={folder}/run", "--storage-driver=vfs"]
+        self._command = ["buildah", f"--root={folder}/storage", f"--runroot={folder}/run"]
 
     def __call__(self, *arguments: str) -> str:
         done = subprocess.run([*self._command, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
