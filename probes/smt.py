@@ -59,9 +59,10 @@ class Smt(BpfProbe):
     def __init__(self, bpf: BpfObject, cores: Sequence[Core]) -> None:
         super().__init__(bpf)
         self._object = bpf
-        self._watched = cores
+        self.cores = tuple(cores)
+        """The cores that are watched."""
         self._link = -1
-        self._cores = bpf.map("cores", U32, CORE_RECORD)
+        self._states = bpf.map("cores", U32, CORE_RECORD)
         self._pairs = bpf.map("pairs", PAIR_RECORD, U64)
         self._lost = bpf.map("lost", U32, U64)
         self._ledger = PairLedger()
@@ -111,8 +112,8 @@ class Smt(BpfProbe):
         """Detach the program when the focus is empty; else all cgroups are watched."""
         wanted = ids is None or len(ids) > 0
         if wanted and self._link < 0:
-            for core in range(len(self._watched)):
-                self._cores.update(core, np.zeros((), dtype=CORE_RECORD))
+            for core in range(len(self.cores)):
+                self._states.update(core, np.zeros((), dtype=CORE_RECORD))
             self._sit_down(self._object.attach("on_switch"))
         elif not wanted and self._link >= 0:
             self._drain()
@@ -122,7 +123,7 @@ class Smt(BpfProbe):
     def _sit_down(self, link: int) -> None:
         """Record the cgroup that runs on each CPU before the first switch."""
         self._link = link
-        for cpu in sorted(cpu for core in self._watched for cpu in core):
+        for cpu in sorted(cpu for core in self.cores for cpu in core):
             _sit_down(self._object, cpu)
 
     def forget(self, ids: NDArray[np.uint64]) -> None:

@@ -22,8 +22,12 @@ from koordlet.config import AgentSettings
 from koordlet.host.cgroups.scratch import ScratchCgroup
 from koordlet.host.files import HostTree
 from koordlet.self_test.results import Result, absent, held, within
+from probes.smt import Smt
 
-CGROUPS = ("waiter", "contender", "limited", "crowded", "disk", "network", "service", "walker")
+CGROUPS = (
+    *("waiter", "contender", "limited", "crowded", "disk", "network", "service", "walker"),
+    *("thread", "sibling"),
+)
 SPIN_SECONDS = 2.0
 QUOTA_US, PERIOD_US = 20_000, 100_000
 MEMORY_BYTES, FILE_MEBIBYTES = 48 << 20, 160
@@ -32,6 +36,8 @@ TRIP_NS, TRIP_WINDOW_NS = 50_000_000, 1_000_000_000
 LONGEST_SECONDS = 120.0
 SLOWEST_HZ, FASTEST_HZ = 2e8, 8e9
 LEAST_THROTTLED_NS = 300_000_000
+START_SECONDS = 0.5
+"""Time that two stressors which are started together may begin and end apart."""
 EXIT_SECONDS = 0.3
 """Wait of a stressor that ends on a busy CPU."""
 INFINITE = float("inf")
@@ -94,6 +100,7 @@ class Trial:
                     "walker",
                     partial(self._one, done, cgroups["walker"], "walker", "walk-memory", str(WALKED_MEBIBYTES), "1"),
                 ),
+                ("sibling", partial(self._share_core, agent, cgroups, done)),
             ]
             for name, step in steps:
                 try:
@@ -102,8 +109,11 @@ class Trial:
                     done.failures[name] = str(error)
         return done
 
-    def _start(self, cgroup: ScratchCgroup, kind: str, *words: str) -> "subprocess.Popen[bytes]":
-        argv = [sys.executable, "-P", "-m", "koordlet.self_test.stressor", kind, str(self._cpu), *words]
+    def _start(
+        self, cgroup: ScratchCgroup, kind: str, *words: str, cpu: int | None = None
+    ) -> "subprocess.Popen[bytes]":
+        where = str(self._cpu if cpu is None else cpu)
+        argv = [sys.executable, "-P", "-m", "koordlet.self_test.stressor", kind, where, *words]
         return cgroup.spawn(argv, stdout=subprocess.PIPE)
 
     def _one(self, done: _Done, cgroup: ScratchCgroup, name: str, kind: str, *words: str) -> None:
@@ -120,6 +130,22 @@ class Trial:
         if tripwire is not None:
             done.trips = [(trip.victim, trip.culprit) for trip in tripwire.wait(0.5)]
             tripwire.watch({}, set())
+
+    def _share_core(self, agent: Agent, cgroups: dict[str, ScratchCgroup], done: _Done) -> None:
+        """Compute on both hardware threads of a core at once."""
+        smt = agent.probes.opened.get("smt")
+        if not isinstance(smt, Smt):
+            return
+        core = next((each for each in smt.cores if os.sched_getaffinity(0).issuperset(each)), None)
+        if core is None:
+            raise ValueError("no core has both of its threads among the CPUs that this process may use")
+        names = ("thread", "sibling")
+        spins = [
+            self._start(cgroups[name], "spin", str(SPIN_SECONDS), cpu=cpu)
+            for name, cpu in zip(names, core, strict=True)
+        ]
+        for name, process in zip(names, spins, strict=True):
+            done.facts[name] = _facts(process)
 
     def _throttle(self, cgroup: ScratchCgroup, done: _Done) -> None:
         if cgroup.read("cpu.max"):
@@ -189,13 +215,13 @@ class Grown:
         last, first = (_row(frame, table, column, key, value) for frame in (self._after, self._before))
         return None if last is None else last - (first or 0.0)
 
-    def blamed(self, victim: str, culprit: str) -> float:
-        """Nanoseconds of CPU blame."""
-        table = self._after.tables.get("cpu.blame")
+    def blamed(self, victim: str, culprit: str, name: str = "cpu.blame") -> float:
+        """Nanoseconds of a table of blame."""
+        table = self._after.tables.get(name)
         if table is None:
             return 0.0
         rows = (table.ids == self.ids[victim]) & (table.keys["culprit"] == self.ids[culprit])
-        return float(np.asarray(table.columns["cpu.blame_ns"])[rows].sum())
+        return float(np.asarray(table.columns[f"{name}_ns"])[rows].sum())
 
 
 def _value(frame: Frame, identity: int, column: str) -> float | None:
@@ -223,6 +249,7 @@ def compare(grown: Grown, done: _Done, unsupported: dict[str, Unsupported]) -> l
         ("net", "net", "network", lambda facts: _received(grown, facts["packets"])),
         ("irq", "irq", "network", lambda facts: _interrupted(grown, facts["interrupts"])),
         ("turnaround", "turnaround", "service", lambda facts: _answered(grown, facts)),
+        ("SMT siblings", "smt", "sibling", lambda _: _shared_core(grown, done.facts)),
         ("PMU cycles", "pmu", "walker", lambda facts: _cycled(grown, facts)),
         ("memory bandwidth", "resctrl", "walker", lambda facts: _walked(grown, facts)),
         ("last-level cache", "resctrl", "walker", lambda _: _cached(grown)),
@@ -322,6 +349,16 @@ def _answered(grown: Grown, facts: dict[str, int]) -> Result | None:
         return held("turnaround", measured, facts["requests"], "requests")
     low = 0.9 * measured * ANSWER_MS / 1e3
     return within("turnaround", took / 1e9, low, 1.05 * facts["took_ns"] / 1e9 + 0.01, "s in all requests")
+
+
+def _shared_core(grown: Grown, facts: dict[str, dict[str, int]]) -> Result | None:
+    """What one ran while the other did is at most the shorter run, and at least what does not fit beside the other."""
+    if "thread" not in facts or grown.of("thread", "cpu.smt_foreign_ns") is None:
+        return None
+    ran = [facts[name]["cpu_ns"] / 1e9 for name in ("thread", "sibling")]
+    low = max(0.9 * (sum(ran) - SPIN_SECONDS - START_SECONDS), 0.0)
+    told = grown.blamed("thread", "sibling", "smt.blame") / 1e9
+    return within("SMT siblings", told, low, 1.1 * min(ran) + 0.05, "s")
 
 
 def _cycled(grown: Grown, facts: dict[str, int]) -> Result | None:

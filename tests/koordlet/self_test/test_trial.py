@@ -1,5 +1,11 @@
 """The self-test's comparison, on frames that are made up."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from api.frame import Table
 from api.plugin import Unsupported
 from koordlet.self_test.results import Result, Status
 from koordlet.self_test.trial import CGROUPS, Grown, _Done, compare
@@ -14,9 +20,21 @@ def column(**values: int) -> list[int]:
     return [values.get(name, 0) for name in CGROUPS]
 
 
-def results(columns: dict[str, list[int]], done: _Done, **unsupported: Unsupported) -> dict[str, Result]:
+def results(
+    columns: dict[str, list[int]],
+    done: _Done,
+    blame: dict[tuple[str, str], int] | None = None,
+    **unsupported: Unsupported,
+) -> dict[str, Result]:
     nothing = {name: [0] * len(CGROUPS) for name in columns}
-    grown = Grown(make_frame(0, IDS, nothing), make_frame(10, IDS, columns), PATHS)
+    after = make_frame(10, IDS, columns)
+    if blame:
+        ids = {name: number + 10 for number, name in enumerate(CGROUPS)}
+        victims, culprits = (np.array([ids[pair[side]] for pair in blame], dtype=np.uint64) for side in (0, 1))
+        amounts = {"smt.blame_ns": np.array(list(blame.values()), dtype=np.uint64)}
+        table = Table({"cgroup": victims, "culprit": culprits}, amounts)
+        after = replace(after, tables={**after.tables, "smt.blame": table})
+    grown = Grown(make_frame(0, IDS, nothing), after, PATHS)
     return {each.name: each for each in compare(grown, done, unsupported)}
 
 
@@ -38,6 +56,28 @@ def test_each_counter_is_held_against_its_own_stressor() -> None:
     assert found["throttle"].status is Status.RIGHT
     assert found["memory reclaim"].status is Status.WRONG
     assert found["block IO"].status is Status.WRONG
+
+
+@pytest.mark.parametrize(
+    ("shared_seconds", "status"),
+    [
+        pytest.param(1.9, Status.RIGHT, id="nearly-all-of-both"),
+        pytest.param(0.5, Status.WRONG, id="less-than-must-be"),
+        pytest.param(2.6, Status.WRONG, id="more-than-one-ran"),
+    ],
+)
+def test_two_that_share_a_core_are_held_against_what_each_ran(shared_seconds: float, status: Status) -> None:
+    facts = {name: {"cpu_ns": 2 * SECOND} for name in ("thread", "sibling")}
+    shared = {("thread", "sibling"): int(shared_seconds * SECOND), ("thread", "walker"): SECOND}
+    found = results({"cpu.smt_foreign_ns": column(thread=1)}, _Done(facts), blame=shared)
+    assert found["SMT siblings"].status is status
+
+
+def test_a_core_that_the_process_may_not_use_is_told() -> None:
+    done = _Done(failures={"sibling": "no core has both of its threads among the CPUs that this process may use"})
+    found = results({"cpu.smt_foreign_ns": column()}, done)["SMT siblings"]
+    assert found.status is Status.ABSENT
+    assert "both of its threads" in found.reason
 
 
 def test_what_the_host_lacks_has_its_reason() -> None:
