@@ -21,6 +21,7 @@ from probes import libbpf
 from probes.probe import Kernel
 
 _CPU_BLAME = "cpu"
+_SCHED_EXT = "/sys/kernel/sched_ext"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,16 @@ def _kernel_findings(tree: HostTree) -> list[Finding]:
         findings.append(Finding("btf", available=True, reason="the kernel has BTF of its own types"))
     except Unsupported as reason:
         findings.append(Finding("btf", available=False, reason=reason.reason, remedy=reason.remedy))
-    return findings
+    return [*findings, *scheduler_findings(tree)]
+
+
+def scheduler_findings(tree: HostTree) -> list[Finding]:
+    """A scheduler in BPF in the place of the kernel's own: its queues are not known, so neither is who held them up."""
+    if (tree.text(f"{_SCHED_EXT}/state") or "").strip() != "enabled":
+        return []
+    name = (tree.text(f"{_SCHED_EXT}/root/ops") or "").strip() or "of an unknown name"
+    reason = f"a scheduler in BPF runs ({name}): a task may wait in a queue of several CPUs, and blame is of one CPU's"
+    return [Finding("cpu-blame-by-cpu", available=False, reason=reason, remedy="end the scheduler to have blame right")]
 
 
 def _cluster_findings(settings: AgentSettings, tree: HostTree, node: str, kubeconfig: str) -> list[Finding]:

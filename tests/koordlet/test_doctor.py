@@ -1,0 +1,32 @@
+"""Findings about the kernel, from files that are made up."""
+
+from pathlib import Path
+
+import pytest
+
+from koordlet.doctor import scheduler_findings
+from koordlet.host.files import HostTree
+from tests.trees import make_tree
+
+STATE = "sys/kernel/sched_ext/state"
+
+
+@pytest.mark.parametrize("files", [{}, {STATE: "disabled\n"}], ids=["kernel-without", "none-loaded"])
+def test_the_kernels_own_scheduler_is_no_finding(tmp_path: Path, files: dict[str, str]) -> None:
+    make_tree(tmp_path, files)
+    assert scheduler_findings(HostTree(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        pytest.param({"sys/kernel/sched_ext/root/ops": "lavd_1.0.9\n"}, "lavd_1.0.9", id="named"),
+        pytest.param({}, "of an unknown name", id="nameless"),
+    ],
+)
+def test_a_scheduler_in_bpf_is_told_with_what_it_spoils(tmp_path: Path, files: dict[str, str], named: str) -> None:
+    make_tree(tmp_path, {STATE: "enabled\n", **files})
+    (finding,) = scheduler_findings(HostTree(tmp_path))
+    assert (finding.name, finding.available) == ("cpu-blame-by-cpu", False)
+    assert f"({named})" in finding.reason
+    assert finding.remedy
