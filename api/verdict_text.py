@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from api.cgroup_path import ROOT
 from api.verdicts import (
     ANCESTOR,
     GONE,
@@ -59,6 +60,7 @@ _CULPRITS = {
     OWN_PLACEMENT: "its own placement",
     ANCESTOR: "a parent",
     HYPERVISOR: "the hypervisor",
+    ROOT: "processes in no cgroup of their own",
 }
 
 

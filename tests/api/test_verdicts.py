@@ -80,6 +80,12 @@ def test_the_worst_culprits_are_named() -> None:
     assert in_words(msgspec.structs.replace(VERDICT, culprits=many), most=2).count("0.04 to") == 2
 
 
+def test_the_root_cgroup_is_named_by_what_it_holds() -> None:
+    blamed = (Culprit("/", 0.75, How.DIRECT),)
+    told = in_words(msgspec.structs.replace(VERDICT, culprits=blamed), lambda path: path)
+    assert told == "/web lost 0.40 s/s waiting for CPU: 0.30 to processes in no cgroup of their own"
+
+
 def test_every_loss_that_is_judged_has_words() -> None:
     for symptom in discover_symptoms().values():
         told = loss_in_words(msgspec.structs.replace(VERDICT, resource=symptom.resource, cause=symptom.cause))
