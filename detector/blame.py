@@ -26,6 +26,21 @@ class Blame:
         """The table without those rows."""
         return Blame(self.victims[~rows], self.culprits[~rows], self.amounts[~rows])
 
+    def moved(self, amounts: Floats, culprit: int) -> "Blame":
+        """The table with a part of each row, given by `amounts`, on another culprit."""
+        victims, culprits = (
+            np.concatenate([self.victims, self.victims]),
+            np.concatenate([self.culprits, np.full(len(amounts), culprit, dtype=np.uint64)]),
+        )
+        both = np.concatenate([self.amounts - amounts, amounts])
+        order = np.lexsort((culprits, victims))
+        order = order[both[order] > 0]
+        victims, culprits = victims[order], culprits[order]
+        first = np.concatenate([[True], (victims[1:] != victims[:-1]) | (culprits[1:] != culprits[:-1])])[: len(order)]
+        starts = np.flatnonzero(first)
+        sums = np.add.reduceat(both[order], starts) if len(starts) else np.zeros(0)
+        return Blame(victims[starts], culprits[starts], sums)
+
     def sums(self, victims: Ids, *, named: bool = False) -> Floats:
         """Sum of each victim's blame; with `named`, without the folded pairs."""
         if not len(self._owners):

@@ -19,6 +19,9 @@ from detector.cpi2.sampler import Sampled
 
 NO_NAMES: Mapping[int, str] = {}
 NO_REFS: Mapping[str, CgroupRef] = {}
+CPU_BLAME = "cpu.blame"
+LEAST_INTERRUPTED = 0.05
+"""Part of a culprit's time on CPUs from which interrupts on top of it count; all have some for the timer."""
 _WORK_COLUMNS = {f"kernelwork.{work}_ns": work for work in KERNEL_WORK}
 _BUSY, _STOLEN = "hostwide.busy_ns", "hostwide.steal_ns"
 HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN))
@@ -175,8 +178,28 @@ class View:
         if len(whole) < 2 or whole[-1] is not self._recent.last:
             return None
         blame = blame_between(whole[0], whole[-1], table)
+        if table == CPU_BLAME:
+            blame = self._without_interrupts(blame)
         own = self._own_subtree(blame)
         return blame.without(own) if own.any() else blame
+
+    def _without_interrupts(self, blame: Blame) -> Blame:
+        """Blame on the kernel what interrupts took on top of the culprits while these held a CPU.
+
+        Interrupts for a culprit's own packets stay with it.
+        """
+        taken = self.lost_to_others("cpu:irq")
+        if taken is None or not self.has("cpu.oncpu_ns") or not len(blame.victims):
+            return blame
+        ran = self.rate("cpu.oncpu_ns")
+        parts = np.divide(taken, ran, out=np.zeros(len(ran)), where=(ran > 0) & np.isfinite(taken))
+        parts = np.where(parts >= LEAST_INTERRUPTED, np.minimum(parts, 1.0), 0.0)
+        if not parts.any():
+            return blame
+        order = np.argsort(self.ids)
+        place = order[np.minimum(np.searchsorted(self.ids[order], blame.culprits), len(order) - 1)]
+        moved = np.where(self.ids[place] == blame.culprits, parts[place], 0.0) * blame.amounts
+        return blame.moved(moved, KERNEL_ID) if moved.any() else blame
 
     def _own_subtree(self, blame: Blame) -> NDArray[np.bool_]:
         inner = np.sort(self.ids[np.array(sorted(self.tree.inner), dtype=np.int64)])

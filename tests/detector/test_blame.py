@@ -65,3 +65,18 @@ def test_folding_small_pairs_is_no_growth_of_the_others() -> None:
 def test_named_sums_leave_out_what_is_nobodys() -> None:
     blame = between({}, {(1, 2): 4 * 10**8, (1, OTHER_ID): 2 * 10**8})
     assert blame.sums(np.array([1], dtype=np.uint64), named=True) == pytest.approx([0.2])
+
+
+@given(pairs, st.integers(1, 9), st.floats(0, 1))
+def test_what_is_moved_to_another_culprit_leaves_every_victims_sum(after: Pairs, culprit: int, part: float) -> None:
+    blame, victims = between({}, after), np.arange(0, 12, dtype=np.uint64)
+    moved = blame.moved(np.where(blame.culprits == 3, part * blame.amounts, 0.0), culprit)
+    assert moved.sums(victims) == pytest.approx(blame.sums(victims))
+    found = rows(moved)
+    assert list(found) == sorted(found)
+    assert len(found) == len(moved.victims), "each pair once"
+    assert all(amount > 0 for amount in found.values())
+    for victim in range(1, 10):
+        took, before = found.get((victim, culprit), 0.0), rows(blame).get((victim, 3), 0.0)
+        kept = rows(blame).get((victim, culprit), 0.0) if culprit != 3 else before
+        assert took == pytest.approx(kept + (part * before if culprit != 3 else 0.0))
