@@ -12,7 +12,7 @@ import msgspec
 import controllers.plans
 from api.crds import DEFINITIONS
 from api.plugin import PluginError, discover
-from api.programs.heap import bound_heap
+from api.programs.heap import bound_arenas
 from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, Key
 from cluster.command_line import (
@@ -107,7 +107,7 @@ def run(chosen: ManagerChoice, address: str, port: int, leader_elect: bool, leas
     koord-manager run --no-leader-elect --port 0
     koord-manager --server http://127.0.0.1:8001 --only node_metric run
     """
-    bound_heap()
+    bound_arenas()
     look_for_cycles_less()
     settings = chosen.cluster.settings(ManagerSettings)
     built = _controllers(settings, chosen)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from api.kube.times import duration_seconds
+from api.programs.heap import bound_arenas
 from api.settings import SettingsError
 from cluster import ClientSettings, ClusterError, EventRecorder, Key, RecorderSettings
 from cluster.command_line import (
@@ -128,6 +129,7 @@ def run(
     koord-scheduler run --no-leader-elect --port 0
     curl -X PUT localhost:10251/debug/flags/s -d 5     switch the score table on
     """
+    bound_arenas()
     chosen, settings, stated = _configured(chosen)
     election = stated.election if stated is not None else None
     for note in stated.notes if stated is not None else ():

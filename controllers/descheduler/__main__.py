@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from api.plugin import PluginError
-from api.programs.heap import bound_heap
+from api.programs.heap import bound_arenas
 from api.settings import SettingsError
 from cluster import ClusterError, Key
 from cluster.command_line import (
@@ -89,7 +89,7 @@ def run(chosen: tuple[Chosen, SchedulerAddress], address: str, port: int, leader
     \b
     koord-descheduler --config d.yaml run --no-leader-elect --port 0
     """
-    bound_heap()
+    bound_arenas()
     cluster, scheduler = chosen
     configuration, profiles = _configuration(cluster)
     # The lease names the instance: jobs outlive the process that made them.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from api.programs.heap import bound_heap
+from api.programs.heap import bound_arenas
 from cluster import ClusterError, Key
 from cluster.command_line import (
     USAGE_ERROR,
@@ -75,7 +75,7 @@ def run(chosen: Chosen, address: str, port: int, leader_elect: bool, lease: str)
     \b
     koord-yarn-copilot --config yarn.toml run --no-leader-elect --port 0
     """
-    bound_heap()
+    bound_arenas()
     settings = _settings(chosen)
     metrics = Metrics(PREFIX)
     board = Board()

@@ -10,9 +10,9 @@ from tests.arenas import arenas_of
 THREADS = 12
 _PROGRAM = f"""
 import sys, threading
-from api.programs.heap import bound_heap
-if sys.argv[1] == "bounded":
-    bound_heap()
+from api.programs import heap
+if sys.argv[1] != "unbounded":
+    getattr(heap, sys.argv[1])()
 kept, all_began = [], threading.Barrier({THREADS} + 1)
 def run():
     all_began.wait()
@@ -30,8 +30,8 @@ all_began.wait()
 """
 
 
-@pytest.mark.parametrize("heap", ["bounded", "usual"])
-def test_threads_of_a_bounded_heap_have_one_arena_beside_the_main_one(heap: str) -> None:
+@pytest.mark.parametrize("heap", ["bound_arenas", "bound_heap", "unbounded"])
+def test_threads_have_one_arena_beside_the_main_one_where_that_is_asked_for(heap: str) -> None:
     command = [sys.executable, "-c", _PROGRAM, heap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -41,4 +41,4 @@ def test_threads_of_a_bounded_heap_have_one_arena_beside_the_main_one(heap: str)
         process.stdin.write("\n")
         process.stdin.close()
         assert process.wait(20) == 0
-    assert (arenas <= 1) if heap == "bounded" else (arenas > 1)
+    assert (arenas <= 1) if heap != "unbounded" else (arenas > 1)
