@@ -10,6 +10,7 @@ import grpc
 
 from tests.cluster_e2e.cgroup_layout import cgroup_parent
 from tests.cluster_e2e.images import BUSYBOX
+from tests.waiting import wait_for
 
 _SERVICE = "/runtime.v1.RuntimeService"
 _NODE_NETWORK = 2
@@ -101,6 +102,16 @@ class Cri:
     def close(self) -> None:
         """Remove every sandbox with its containers."""
         for sandbox in self._sandboxes:
+            wait_for(lambda sandbox=sandbox: self._is_removed(sandbox), 20, interval_seconds=0.5)
+        self._channel.close()
+
+    def _is_removed(self, sandbox: str) -> bool:
+        """A container that ends at this moment fails the call, as its shim is gone; a kubelet asks again, too."""
+        try:
             self._call("StopPodSandbox", field(1, sandbox))
             self._call("RemovePodSandbox", field(1, sandbox))
-        self._channel.close()
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNKNOWN:
+                return False
+            raise
+        return True
