@@ -47,6 +47,12 @@ while True:
 """
 
 _MEMINFO, _HUGE_PAGES = Path("/proc/meminfo"), Path("/proc/sys/vm/nr_hugepages")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def memory_bytes() -> dict[str, int]:
+    """Return the node's memory by use, as /proc/meminfo names it, with the colon."""
+    return {words[0]: int(words[1]) << 10 for words in map(str.split, _MEMINFO.read_text().splitlines())}
 
 
 @contextmanager
@@ -223,12 +229,20 @@ class Stage:
         return self._stack.enter_context(PodNetwork.made(pods))
 
     def leave_memory(self, bytes_left: int) -> None:
-        """Take the node's memory away, but for so much, until the scenario ends. Raises OSError without huge pages."""
-        sizes = {words[0]: int(words[1]) << 10 for words in map(str.split, _MEMINFO.read_text().splitlines())}
+        """Take the node's memory away, but for so much, until the scenario ends. Raises OSError without huge pages.
+
+        A node that has been up for a while finds few huge pages: what these do not take is taken by a file in memory.
+        """
+        sizes = memory_bytes()
         pages = max(sizes["MemAvailable:"] - bytes_left, 0) // sizes["Hugepagesize:"]
         before = int(_HUGE_PAGES.read_text())
         self._stack.enter_context(_restored_at_any_end(_HUGE_PAGES, str(before)))
         _HUGE_PAGES.write_text(str(before + pages))
+        rest = memory_bytes()["MemAvailable:"] - bytes_left
+        if rest > 0:
+            file = os.open(SHARED_MEMORY, os.O_TMPFILE | os.O_RDWR, 0o600)
+            self._stack.callback(os.close, file)
+            os.posix_fallocate(file, 0, rest)
 
     def _sample(self) -> None:
         self.samples.append(self.meter.sample())

@@ -1,17 +1,14 @@
 """The victim stalls to find memory: its own limit, its pod's, or a node that a neighbour has filled."""
 
-from pathlib import Path
-
 from bench.detect import loads
 from bench.detect.claims import Claim, Proof, Scenario
 from bench.detect.measures import REFAULTS, STALLED_CPU, STALLED_MEMORY, refaults
 from bench.detect.services import PACED
-from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, Stage
+from bench.detect.stage import HARM_SECONDS, RECOVER_SECONDS, SETTLE_SECONDS, SHARED_MEMORY, Stage
 
 MIB = 1 << 20
 LEFT_BYTES = 4096 * MIB
 """Memory of the node that stays free of the flood: enough for all else that runs."""
-_SHARED_MEMORY = Path("/dev/shm")
 _CACHED = ("--direct=0", "--ioengine=psync", "--invalidate=0", "--bs=256k")
 
 
@@ -58,7 +55,7 @@ def _fresh_sibling(stage: Stage) -> None:
 
 
 def _node(stage: Stage) -> None:
-    folder, in_memory = stage.folder(), stage.folder(_SHARED_MEMORY)
+    folder, in_memory = stage.folder(), stage.folder(SHARED_MEMORY)
     loads.hole(folder / "flood", 16384)
     stage.leave_memory(LEFT_BYTES)
     fill = loads.fio("fill", folder / "flood", "--rw=read", *_CACHED)
@@ -95,7 +92,7 @@ def _thief(stage: Stage) -> None:
 
 
 def _huge_pages(stage: Stage) -> None:
-    folder, in_memory = stage.folder(), stage.folder(_SHARED_MEMORY)
+    folder, in_memory = stage.folder(), stage.folder(SHARED_MEMORY)
     loads.hole(folder / "cache", 16384)
     stage.leave_memory(LEFT_BYTES)
     stage.start("hog", loads.fio("cache", folder / "cache", "--rw=read", *_CACHED), stage.far)

@@ -5,9 +5,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from bench.detect import stage
+from bench.detect.stage import memory_bytes
+from bench.detect.subject import Subject
 from tests.cgroups import CgroupTree
 from tests.waiting import wait_for
 
@@ -40,6 +44,21 @@ def test_ctrl_c_leaves_nothing_behind(tree: CgroupTree, tmp_path: Path, scenario
     assert f"koord-detect-{bench.pid}" not in Path("/proc/mounts").read_text()
     assert not list(Path("/run/netns").glob(f"koord-detect-{bench.pid}-*"))
     assert not [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if _backs(path, bench.pid)]
+
+
+def test_memory_is_taken_where_no_huge_pages_are_found(
+    tree: CgroupTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tree.mounts
+    huge_pages = tmp_path / "nr_hugepages"
+    huge_pages.write_text("0")
+    monkeypatch.setattr(stage, "_HUGE_PAGES", huge_pages)
+    before = memory_bytes()
+    with stage.Stage("memory", cast("Subject", None)) as staged:
+        staged.leave_memory(before["MemAvailable:"] - (256 << 20))
+        assert memory_bytes()["Shmem:"] - before["Shmem:"] > 128 << 20, "others give and take a little meanwhile"
+    wait_for(lambda: memory_bytes()["Shmem:"] - before["Shmem:"] < 64 << 20)
+    wait_for(lambda: huge_pages.read_text().strip() == "0")
 
 
 def _backs(path: Path, pid: int) -> bool:
