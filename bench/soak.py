@@ -132,7 +132,8 @@ class Program:
         found = [f"{self.name}: {line}" for line in self.errors()[:5]]
         code = self.process.poll()
         if code is not None:
-            found.append(f"{self.name} ended with {code}")
+            last = self.log.read_text(errors="replace").splitlines()[-1:]
+            found.append(f"{self.name} ended with {code}: {''.join(last)}")
         before, after = self.quarter(1, "mb"), self.quarter(3, "mb")
         if after - before > max(MEMORY_RATIO * before, MEMORY_MB):
             found.append(f"{self.name}: memory went from {before} to {after} MB")
@@ -437,6 +438,8 @@ def main(minutes: float, nodes: int, json_file: Path | None) -> None:
         print(f"begun {time.monotonic() - begun:.0f} s after the command, for {minutes:g} minutes", flush=True)
         started = time.monotonic()
         while (passed := time.monotonic() - started) < minutes * 60:
+            if any(each.process.poll() is not None for each in programs):
+                break  # nothing is left to learn from the others
             time.sleep(min(SAMPLE_SECONDS, minutes * 60 - passed + 0.1))
             for each in programs:
                 with contextlib.suppress(OSError):

@@ -47,6 +47,14 @@ def test_what_grows_all_the_time_is_one(
     assert any(said in fault for fault in program.faults())
 
 
+def test_a_program_that_ended_is_told_with_its_last_line(program: Program) -> None:
+    fill(program, [100.0] * 8, [20.0] * 8)
+    program.log.write_text("cannot listen on port 9316\n")
+    program.process.kill()
+    program.process.wait()
+    assert program.faults() == ["one ended with -9: cannot listen on port 9316"]
+
+
 @pytest.mark.parametrize(
     "line",
     ["Traceback (most recent call last):", "2027-01-15 08:00:00,000 E controllers plan of x", "koordlet ERROR lost"],
