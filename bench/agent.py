@@ -118,7 +118,10 @@ def main(cgroups: int, seconds: int, as_json: bool) -> None:
                 figures["foreign_modules"] = foreign_modules(agent.pid)
             finally:
                 agent.send_signal(signal.SIGINT)
-                agent.wait(timeout=30)
+                try:
+                    agent.wait(timeout=30)
+                finally:  # one that still starts does not hear it
+                    agent.kill()
     finally:
         for pid in children_of(sleepers.pid):
             os.kill(pid, signal.SIGKILL)
