@@ -277,7 +277,7 @@ class Loop:
             if write.event is not None and self._recorder is not None:
                 self._recorder.record(write.event)
         if answer.done:
-            self._copy.written[answer.controller][answer.target] = self._clock()
+            self._copy.wrote(answer.controller, answer.writes[answer.done - 1], self._clock())
         if answer.result is Result.DONE:
             self._holds.done(answer.target, answer.version, now)
             return

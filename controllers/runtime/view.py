@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from cluster.resources import Key, Resource
 from cluster.store import StoreDelta
-from controllers.runtime.writes import Target, kind_name
+from controllers.runtime.writes import Target, Verb, Write, kind_name
 
 _log = logging.getLogger(__name__)
 
@@ -164,6 +164,14 @@ class ClusterCopy:
         """Make an object due again for a controller, of whose write nothing came."""
         self.changed[controller].setdefault(target.kind, set()).add(target.key)
         self.unmade[controller][target] = result
+
+    def wrote(self, controller: str, write: Write, now: float) -> None:
+        """Note a write that was made. Its answer may come after the watch showed its end: an object that was deleted
+        has no other, so nothing is kept of it."""
+        if write.verb is Verb.DELETE:
+            self.written[controller].pop(write.target, None)
+        else:
+            self.written[controller][write.target] = now
 
     def get(self, target: Target) -> Any:
         """Return the object as last seen, or None."""

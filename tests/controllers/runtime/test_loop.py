@@ -4,16 +4,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from cluster import NODES, Document, Key, Resource, merge_patch
+from cluster import NODES, DeltaType, Document, Key, Resource, StoreDelta, merge_patch
 from cluster.twin import Fault, FaultType, Twin
-from controllers.kinds import NODE
+from controllers.kinds import NODE, Node
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.loop import Loop
-from controllers.runtime.view import View
-from controllers.runtime.writes import Writes, patch
+from controllers.runtime.view import ClusterCopy, View
+from controllers.runtime.writes import Writes, delete, patch
 from tests.managed import built, running
 from tests.waiting import wait_for
 
@@ -138,3 +139,18 @@ def test_a_manager_that_does_not_lead_keeps_no_changes(twin: Twin) -> None:
         twin.load(NODES, [a_node("a")])
         wait_for(lambda: loop.look(5.0)["nodes"])  # type: ignore[index]
         wait_for(lambda: not any(loop._copy.changed["sizes"].values()))
+
+
+def test_objects_that_were_deleted_are_not_remembered_as_written() -> None:
+    """The answer to a deletion comes after the watch showed it."""
+    copy, found = ClusterCopy([NODE], ()), msgspec.convert(a_node("a"), Node)
+    copy.register("sizes")
+    for number in range(100):
+        key = Key("", f"n{number}")
+        node = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, name=key.name))
+        copy.apply(NODE, [StoreDelta(DeltaType.ADDED, key, None, node)])
+        copy.wrote("sizes", patch(NODE, node, {}, "its size"), 1.0)
+        assert copy.view("sizes", full=False).written_seconds(NODE, key) == 1.0
+        copy.apply(NODE, [StoreDelta(DeltaType.DELETED, key, node, None)])
+        copy.wrote("sizes", delete(NODE, node, "it is gone"), 2.0)
+    assert copy.written == {"sizes": {}}
