@@ -189,7 +189,7 @@ def test_the_two_commands_of_the_readme(minimal: Debian, tmp_path: Path) -> None
     print(f"{run}: serves after {served:.0f} s; ends with: {log.read_text().strip().splitlines()[-1]}")
     assert served < PROMISED_SECONDS * PATIENCE
     began = time.monotonic()
-    with minimal.begun(test, log, PYTEST_ADDOPTS="tests/api tests/kernel/test_cpu.py") as process:
+    with minimal.begun(test, log, PYTEST_ADDOPTS="tests/api tests/kernel/test_net.py") as process:
         status = process.wait(1200 * PATIENCE)
     text = log.read_text()
     assert status == 0, text[-3000:]
