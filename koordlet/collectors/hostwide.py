@@ -8,9 +8,8 @@ from api.frame import HOST, CgroupInfo, Column, Reading, Table
 from koordlet.collectors import Collector, Host, Round
 from koordlet.host.files import HostTree, flat_keyed
 from koordlet.host.pressure import RESOURCES, parse_pressure
+from koordlet.host.process_files import TICK_NS
 
-USER_HZ = 100
-_TICK_NS = 1_000_000_000 // USER_HZ
 _VMSTAT = {"hostwide.kswapd_steals": b"pgsteal_kswapd", "hostwide.direct_reclaims": b"allocstall_normal"}
 _MEMINFO = {
     "hostwide.memory_total_bytes": "MemTotal",
@@ -72,7 +71,7 @@ def parse_proc_stat(text: str) -> Table | None:
     names = ("hostcpu.busy_ns", "hostcpu.irq_ns", "hostcpu.softirq_ns", "hostcpu.steal_ns")
     return Table(
         {"cpu": values[:, 0].astype(np.uint32)},
-        {name: values[:, position + 1] * np.uint64(_TICK_NS) for position, name in enumerate(names)},
+        {name: values[:, position + 1] * np.uint64(TICK_NS) for position, name in enumerate(names)},
     )
 
 

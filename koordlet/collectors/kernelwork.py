@@ -11,8 +11,8 @@ from api.frame import HOST, CgroupInfo, Reading, Table
 from api.metrics import KERNEL_WORK
 from api.plugin import Unsupported
 from koordlet.collectors import Collector, Host, Round
-from koordlet.collectors.hostwide import USER_HZ
 from koordlet.host.files import OUT_OF_DESCRIPTORS, HostTree
+from koordlet.host.process_files import TICK_NS
 
 LIST_EVERY_TICKS = 10
 MOST_THREADS = 512
@@ -20,7 +20,6 @@ MOST_THREADS = 512
 OTHER = "other"
 _KTHREADD = 2
 _READ_BYTES = 1024
-_TICK_NS = 1_000_000_000 // USER_HZ
 _SYSTEM_TIME = 12
 """Place of the field behind the name in /proc/PID/stat."""
 
@@ -123,7 +122,7 @@ class KernelWork(Collector):
             self._drop(pid)
             return
         if 0 <= thread.ticks < ticks:
-            self._ns[work_of(name)] += (ticks - thread.ticks) * _TICK_NS
+            self._ns[work_of(name)] += (ticks - thread.ticks) * TICK_NS
         thread.ticks = ticks
 
     def _drop(self, pid: int) -> None:

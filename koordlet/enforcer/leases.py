@@ -16,8 +16,8 @@ from koordlet.enforcer.conflicts import Owner
 from koordlet.enforcer.events import EventLog, StepClock, of_entry
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.journal_format import JournalEntry, Kind
-from koordlet.enforcer.rollback import Ownership, RollbackResult, inspect, roll_back
-from koordlet.enforcer.set_back import REASON, found_set_back, is_set_back, set_again
+from koordlet.enforcer.originals.rollback import Ownership, RollbackResult, inspect, roll_back
+from koordlet.enforcer.originals.set_back import REASON, found_set_back, is_set_back, set_again
 from koordlet.enforcer.writer import Writer
 from koordlet.host.attributes import Attribute, KernelFile, ResourceGroup, TrafficClass
 from koordlet.host.knobs.knobs import Assignment

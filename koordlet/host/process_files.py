@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from koordlet.host.files import HostTree
 
+TICK_NS = 10_000_000
+"""Unit of the CPU times in /proc/stat and /proc/PID/stat: USER_HZ is 100 on every architecture that we build for."""
 _MAPS_BYTES = 8 << 20
 _MAX_LINKS = 16
 _NAMED = os.O_PATH | os.O_CLOEXEC

@@ -14,8 +14,8 @@ from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_entr
 from koordlet.enforcer.journal import Journal, lock_state, peek
 from koordlet.enforcer.journal_format import Kind, decode
 from koordlet.enforcer.leases import Leases
-from koordlet.enforcer.rollback import roll_back
-from koordlet.enforcer.set_back import REASON, found_set_back, set_again
+from koordlet.enforcer.originals.rollback import roll_back
+from koordlet.enforcer.originals.set_back import REASON, found_set_back, set_again
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.files import HostTree
 

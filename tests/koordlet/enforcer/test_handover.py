@@ -9,7 +9,7 @@ from api.qos import QoSClass
 from koordlet.enforcer.enforcer import Enforcer
 from koordlet.enforcer.journal_format import decode
 from koordlet.enforcer.lifecycle import restore
-from koordlet.enforcer.rollback import roll_back
+from koordlet.enforcer.originals.rollback import roll_back
 from koordlet.enforcer.writer import KernelWriter
 from tests.koordlet.enforcer.hosts import Disk, FakeHost, infos, outcomes, want
 

@@ -13,7 +13,7 @@ from koordlet.enforcer.events import Clocks
 from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.guardian.restoring import keep_files, left_by
 from koordlet.enforcer.journal import JournalHeld
-from koordlet.enforcer.set_back import REASON
+from koordlet.enforcer.originals.set_back import REASON
 from tests.koordlet.enforcer.hosts import NO_QUOTA, FakeHost, audit, outcomes, quota, want
 from tests.waiting import wait_for
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 
 from koordlet.enforcer.journal_format import JournalEntry
-from koordlet.enforcer.rollback import Ownership, inspect
+from koordlet.enforcer.originals.rollback import Ownership, inspect
 from koordlet.enforcer.writer import Writer
 from koordlet.host.attributes import KernelFile
 

@@ -1,0 +1,1 @@
+"""What a journalled file holds now, beside its original and our values: restored at the end, set again in between."""
