@@ -1,6 +1,7 @@
 """Back-off of one source, and warnings that are written once for each failure. Clocks are passed in."""
 
 import logging
+import threading
 from random import Random
 
 INITIAL_SECONDS = 1.0
@@ -41,11 +42,12 @@ class Retry:
 
 
 class Complaints:
-    """Warnings, each written once until what it is about works again."""
+    """Warnings, each written once until what it is about works again; for several threads."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._noted: dict[str, str] = {}
+        self._lock = threading.Lock()
 
     def unsupported(self, name: str, error: Exception) -> None:
         """Warn that a source does not answer, with the remedy where the error has one."""
@@ -54,14 +56,17 @@ class Complaints:
 
     def note(self, name: str, text: str, *, again: str = "") -> None:
         """Warn, unless this text was the last about this name."""
-        if self._noted.get(name) == text:
-            return
-        if len(self._noted) >= _MAX_NOTED:
-            self._noted.pop(next(iter(self._noted)))
-        self._noted[name] = text
+        with self._lock:
+            if self._noted.get(name) == text:
+                return
+            if len(self._noted) >= _MAX_NOTED:
+                self._noted.pop(next(iter(self._noted)))
+            self._noted[name] = text
         self._log.warning("%s%s", text if name == text else f"{name}: {text}", again)
 
     def settled(self, name: str) -> None:
         """Note that it works."""
-        if self._noted.pop(name, None) is not None:
+        with self._lock:
+            was_noted = self._noted.pop(name, None) is not None
+        if was_noted:
             self._log.info("%s answers again", name)

@@ -207,10 +207,10 @@ class PodSource:
                 self._poked = False
             try:
                 self.refresh(time.monotonic())
-            except Exception:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001
                 # A table that silently stops being kept is worse than any error.
                 self._counters["errors"] += 1
-                self._complaints.note("pod source", "an unexpected error")
+                self._complaints.note("pod source", f"an unexpected error: {error!r:.200}")
                 _log.debug("pod source", exc_info=True)
                 self._pods_due_seconds = time.monotonic() + self._settings.relist_seconds
 
@@ -334,9 +334,9 @@ class PodSource:
     def _look_at_tree(self) -> None:
         try:
             self._publish()
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
             self._counters["errors"] += 1
-            self._complaints.note("pod tree", "an unexpected error")
+            self._complaints.note("pod tree", f"an unexpected error: {error!r:.200}")
             _log.debug("pod tree", exc_info=True)
 
     def _find_vanished(self) -> None:
