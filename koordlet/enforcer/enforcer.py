@@ -163,7 +163,12 @@ class Enforcer:
         return is_stopped and not self._leases.has_unrestored
 
     def _keep_actions(self) -> None:
-        """Between two steps, of which the audit compares the events: those from here are in neither."""
+        """Set actions again between two steps.
+
+        Neither step returns the events from here (set again, refused, given up), since strategies are told of what
+        they asked for. The audit has them: it compares a refusal with what the last step had for the same file, and
+        with what came since, and tells one that repeats once.
+        """
         self._clock.start_step(None)
         began = self._log.pending
         self._leases.keep_actions()

@@ -137,7 +137,7 @@ _EventKey = tuple[str, str, str, str]
 
 
 class EventLog:
-    """Writes the audit and keeps the counts. An event that repeats from step to step is audited once."""
+    """Writes the audit and keeps the counts. An event that repeats in a step or from step to step is audited once."""
 
     def __init__(self, audit: AuditFile | None, clock: StepClock, *, dry_run: bool) -> None:
         self._audit = audit
@@ -170,8 +170,9 @@ class EventLog:
         key = (event.strategy, event.target, event.knob, event.file)
         content = (event.after, event.outcome)
         if event.outcome not in ACTIONS:
+            known = (self._last_step.get(key), self._this_step.get(key))
             self._this_step[key] = content
-            if self._last_step.get(key) == content:
+            if content in known:
                 return
         self._counts[event.strategy, event.knob, event.outcome.value] += 1
         line = self._line(event)

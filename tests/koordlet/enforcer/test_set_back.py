@@ -1,8 +1,10 @@
 """Originals that systemd sets back are set again: by the next step, between steps, and while no agent is there."""
 
+import errno
 import os
 import signal
 import time
+from collections.abc import Collection
 
 import pytest
 
@@ -14,6 +16,8 @@ from koordlet.enforcer.guardian.guardian import Guardian
 from koordlet.enforcer.guardian.restoring import keep_files, left_by
 from koordlet.enforcer.journal import JournalHeld
 from koordlet.enforcer.originals.set_back import REASON
+from koordlet.enforcer.writer import KernelWriter
+from koordlet.host.attributes import Attribute
 from tests.koordlet.enforcer.hosts import NO_QUOTA, FakeHost, audit, outcomes, quota, want
 from tests.waiting import wait_for
 
@@ -92,6 +96,35 @@ def test_between_steps_an_action_is_set_again(host: FakeHost) -> None:
     assert not enforcer.look_after_actions()
     assert quota(host, SLICE) == "20000"
     assert enforcer.counts["calm", "cpu.max", "set_again"] == 1
+    enforcer.close()
+
+
+class Refusing(KernelWriter):
+    """A kernel that takes no value below a path while that is asked for."""
+
+    below = ""
+
+    def write(self, attribute: Attribute, value: str, expected: Collection[str], identity: str) -> None:
+        if self.below and self.below in attribute.path:
+            raise OSError(errno.EINVAL, "a child's quota above its parent's")
+        super().write(attribute, value, expected, identity)
+
+
+def test_what_the_kernel_refuses_is_counted_once_between_two_steps(host: FakeHost) -> None:
+    host.clock, writer = Clocks(time.monotonic(), time.time()), Refusing()
+    enforcer = host.enforcer(writer=writer)
+    enforcer.step([QUOTA], now=host.clock)
+    set_back(host)
+    writer.below = SLICE
+    for _ in range(2):
+        for _ in range(3):
+            enforcer.look_after_actions()
+        assert enforcer.counts["calm", "cpu.max", "failed"] == 1
+        enforcer.step([QUOTA], now=host.later(0.01))
+    assert enforcer.counts["calm", "cpu.max", "failed"] == 1
+    writer.below = ""
+    enforcer.look_after_actions()
+    assert quota(host, SLICE) == "20000"
     enforcer.close()
 
 
