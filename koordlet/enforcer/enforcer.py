@@ -173,6 +173,7 @@ class Enforcer:
         began = self._log.pending
         self._leases.keep_actions()
         self._log.take_since(began)
+        self._publish()
 
     def evict_pods_by(self, evictor: PodEvictor, pods_of: PodTableOf) -> None:
         """Evict the pods of this table through the API server; without, no pod of the kubelet is evicted."""

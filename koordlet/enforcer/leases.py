@@ -17,7 +17,7 @@ from koordlet.enforcer.events import EventLog, StepClock, of_entry
 from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.journal_format import JournalEntry, Kind
 from koordlet.enforcer.originals.rollback import Ownership, RollbackResult, inspect, roll_back
-from koordlet.enforcer.originals.set_back import REASON, found_set_back, is_set_back, set_again
+from koordlet.enforcer.originals.set_back import SetAgainTimes, found_set_back, is_set_back, set_again
 from koordlet.enforcer.writer import Writer
 from koordlet.host.attributes import Attribute, KernelFile, ResourceGroup, TrafficClass
 from koordlet.host.knobs.knobs import Assignment
@@ -110,7 +110,10 @@ class Leases:
         self._retry_at = -math.inf
         self._backoffs: dict[Owner, tuple[float, str]] = {}
         """Monotonic second until which a knob is not written, with the reason."""
+        self._set_again_times = SetAgainTimes()
         self._steps = 0
+        self._looks = 0
+        """Looks between steps."""
         self._change = ChangeOfLeases()
         self._verified: tuple[list[Owner], list[Owner]] = ([], [])
         """Owners of actions, and of protocol state where that is verified in turns."""
@@ -139,15 +142,18 @@ class Leases:
         """Check that the leases are in effect; of many, a fifth in each step, of protocol state a fifteenth."""
         now = self._clock.monotonic_seconds
         self._backoffs = {owner: backoff for owner, backoff in self._backoffs.items() if backoff[0] > now}
+        owners = self._turn(self._steps)
+        states = self._verified[1][self._steps % _VERIFY_STATE_STEPS :: _VERIFY_STATE_STEPS]
+        self._steps += 1
+        for owner in (*owners, *states):
+            self.verify_one(owner)
+
+    def _turn(self, number: int) -> list[Owner]:
+        """Owners of actions whose turn it is; all of them, unless they are many."""
         if self._change.since_last(self.active):
             self._verified = self._by_turns()
-        owners, states = self._verified
-        if len(owners) > _VERIFY_ALL_UP_TO:
-            owners = owners[self._steps % _VERIFY_STEPS :: _VERIFY_STEPS]
-        owners = owners + states[self._steps % _VERIFY_STATE_STEPS :: _VERIFY_STATE_STEPS]
-        self._steps += 1
-        for owner in owners:
-            self.verify_one(owner)
+        owners = self._verified[0]
+        return owners[number % _VERIFY_STEPS :: _VERIFY_STEPS] if len(owners) > _VERIFY_ALL_UP_TO else owners
 
     def _by_turns(self) -> tuple[list[Owner], list[Owner]]:
         states = [owner for owner, lease in self.active.items() if lease.setting.protocol_state]
@@ -186,28 +192,34 @@ class Leases:
                 self._log.emit(of_entry(entry, Outcome.FAILED, str(error), before=""))
         if gone:
             self._give_up(owner, gone)
-        elif foreign:
+        else:
+            self._set_again(owner, set_back, foreign)
+
+    def keep_actions(self) -> None:
+        """Set actions again that systemd set back, and look at nothing else; of many, at a fifth each time."""
+        owners = self._turn(self._looks)
+        self._looks += 1
+        for owner in owners:
+            lease = self.active[owner]
+            if not lease.setting.protocol_state:
+                self._set_again(owner, found_set_back(lease.entries.values(), self._writer), ())
+
+    def _set_again(
+        self, owner: Owner, set_back: Collection[tuple[JournalEntry, str]], foreign: Iterable[RollbackResult]
+    ) -> None:
+        """Set attributes of a lease again; back off from it where there are foreign writes, or set-backs like these."""
+        now = self._clock.monotonic_seconds
+        if foreign := [*foreign, *self._set_again_times.contested(set_back, now)]:
             self.back_off(owner, foreign[0].reason)
             self._give_up(owner, foreign)
-        else:
-            self._set_again(set_back)
-
-    def keep_actions(self) -> bool:
-        """Set actions again that systemd set back, and look at nothing else; return whether there were any."""
-        leases = (lease for lease in self.active.values() if not lease.setting.protocol_state)
-        found = found_set_back((entry for lease in leases for entry in lease.entries.values()), self._writer)
-        self._set_again(found)
-        return bool(found)
-
-    def _set_again(self, set_back: Iterable[tuple[JournalEntry, str]]) -> None:
+            return
         for entry, text in set_back:
             if time.monotonic() >= self.until_seconds:
                 return
-            try:
-                set_again(entry, self._writer)
-                self._log.emit(of_entry(entry, Outcome.SET_AGAIN, REASON, before=text))
-            except OSError as error:
-                self._log.emit(of_entry(entry, Outcome.FAILED, f"{REASON}; {error}", before=text))
+            event = set_again(entry, text, self._writer)
+            if event.outcome is Outcome.SET_AGAIN:
+                self._set_again_times.note(entry.attribute.key, now)
+            self._log.emit(event)
 
     def _is_as_left(self, entry: JournalEntry) -> bool:
         """Whether a file has our text: of whichever cgroup, it is in effect, and a write will see which one it is."""

@@ -14,9 +14,17 @@ from typing import Any
 
 from koordlet.enforcer.audit import Outcome
 from koordlet.enforcer.guardian.apart import leave_cgroups, leave_nothing, lock_memory
-from koordlet.enforcer.guardian.restoring import Left, keep_files, restore_files, restore_files_of_dead, restore_left
+from koordlet.enforcer.guardian.restoring import (
+    Keeping,
+    Left,
+    keep_files,
+    restore_files,
+    restore_files_of_dead,
+    restore_left,
+)
+from koordlet.enforcer.guardian.telling import Teller
 from koordlet.enforcer.guardian.watch import Duty, Watch
-from koordlet.enforcer.journal import JournalError, JournalHeld
+from koordlet.enforcer.journal import JournalHeld
 from koordlet.enforcer.leases import LEFT_BY_EARLIER_RUN
 from koordlet.host.files import HostTree
 from koordlet.host.scheduling import come_promptly
@@ -27,6 +35,8 @@ _RETRIES = 30
 _RETRY_SECONDS = 1.0
 _KEEP_SECONDS = 0.5
 """Time between two looks at actions that wait for a successor."""
+_TELL_SECONDS = 1.0
+"""Time that the audit has, once all is restored, for what was set again."""
 
 
 def main(arguments: list[str]) -> None:
@@ -70,6 +80,8 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
     sources, rest = [pipe, wake_read], b""
+    left, tree = Left(**given["left"]), HostTree(Path(given["root"]))
+    keeping, teller = Keeping(), Teller(left)
     while True:
         # A line that came during the last attempt counts before the next.
         wait_seconds = watch.wait_seconds(time.monotonic())
@@ -91,10 +103,12 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
             return
         if duty is Duty.RESTORE or (is_asked and watch.is_handed_over):
             _restore_of_dead(given)
+            teller.close(_TELL_SECONDS)
             return
         if duty is Duty.WAIT and watch.is_handed_over:
-            with contextlib.suppress(JournalError, OSError):
-                keep_files(Left(**given["left"]), HostTree(Path(given["root"])))
+            # Whatever fails here, this is the last process that would restore the actions at their deadline.
+            with contextlib.suppress(Exception):
+                teller.tell(keep_files(left, tree, keeping))
         if duty is Duty.RESTORE_BESIDE and not ready:
             if _attempt(given, beside=True):
                 watch.note_restored()

@@ -5,17 +5,18 @@ keeps it in locked memory, because a disk that hangs is one of the reasons to ne
 """
 
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordlet.enforcer.audit import AuditFile, Outcome
 from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_entry
 from koordlet.enforcer.journal import Journal, lock_state, peek
-from koordlet.enforcer.journal_format import Kind, decode
+from koordlet.enforcer.journal_format import JournalEntry, Kind, decode
 from koordlet.enforcer.leases import Leases
 from koordlet.enforcer.originals.rollback import roll_back
-from koordlet.enforcer.originals.set_back import REASON, found_set_back, set_again
+from koordlet.enforcer.originals.set_back import SetAgainTimes, found_set_back, set_again
 from koordlet.enforcer.writer import KernelWriter
 from koordlet.host.files import HostTree
 
@@ -71,7 +72,7 @@ def restore_left(
     journal = Journal(directory, boot_id(tree), wait_seconds=wait_seconds)
     clock = StepClock()
     clock.start_step(None)
-    log = _event_log(left, clock)
+    log = event_log(left, clock)
     try:
         if journal.damaged_copy is not None:
             log.emit(damage(journal))
@@ -98,11 +99,13 @@ def restore_files(left: Left, tree: HostTree, reason: str) -> bool:
     results = roll_back(actions, KernelWriter())
     clock = StepClock()
     clock.start_step(None)
-    log = _event_log(left, clock)
-    for result in results:
-        why = ": ".join(filter(None, (reason, result.reason)))
-        log.emit(of_entry(result.entry, result.outcome, why, before=result.before))
-    log.close()
+    log = event_log(left, clock)
+    try:
+        for result in results:
+            why = ": ".join(filter(None, (reason, result.reason)))
+            log.emit(of_entry(result.entry, result.outcome, why, before=result.before))
+    finally:
+        log.close()
     return all(result.outcome is not Outcome.FAILED for result in results)
 
 
@@ -118,27 +121,47 @@ def restore_files_of_dead(left: Left, tree: HostTree, reason: str, wait_seconds:
         os.close(lock)
 
 
-def keep_files(left: Left, tree: HostTree) -> None:
+@dataclass(slots=True)
+class Keeping:
+    """What a guardian knows of its earlier looks at actions that wait for a successor."""
+
+    times: SetAgainTimes = field(default_factory=SetAgainTimes)
+    given_up: set[str] = field(default_factory=set)
+    """Keys of attributes that another program insists on: the successor may set them again."""
+
+
+def keep_files(left: Left, tree: HostTree, keeping: Keeping) -> list[EnforcerEvent]:
     """Set actions again that systemd set back, while they wait for a successor; nothing once that has come or gone.
 
-    Raises JournalError where a successor holds the journal, and OSError.
+    Returns the events and writes none of them: a disk may hang. Raises JournalError where a successor holds the
+    journal, and OSError.
     """
     directory = Path(left.state_dir)
+    if not _has_journal(directory):
+        return []
     lock = lock_state(directory, 0.0)
     try:
         found = decode((directory / "journal").read_bytes())
         if found.handover_until is None or found.boot != boot_id(tree):
-            return
-        writer = KernelWriter()
-        clock = StepClock()
-        clock.start_step(None)
-        log = _event_log(left, clock)
-        for entry, text in found_set_back([one for one in found.live.values() if one.kind is Kind.ACTION], writer):
-            set_again(entry, writer)
-            log.emit(of_entry(entry, Outcome.SET_AGAIN, REASON, before=text))
-        log.close()
+            return []
+        actions = [one for one in found.live.values() if one.kind is Kind.ACTION]
+        return _keep([one for one in actions if one.attribute.key not in keeping.given_up], keeping)
     finally:
         os.close(lock)
+
+
+def _keep(actions: list[JournalEntry], keeping: Keeping) -> list[EnforcerEvent]:
+    writer, now, events = KernelWriter(), time.monotonic(), []
+    for entry, text in found_set_back(actions, writer):
+        key = entry.attribute.key
+        if contested := keeping.times.contested([(entry, text)], now):
+            keeping.given_up.add(key)
+            events += [of_entry(entry, one.outcome, one.reason, before=text) for one in contested]
+            continue
+        events.append(set_again(entry, text, writer))
+        if events[-1].outcome is Outcome.SET_AGAIN:
+            keeping.times.note(key, now)
+    return events
 
 
 def _has_journal(directory: Path) -> bool:
@@ -150,6 +173,7 @@ def _has_journal(directory: Path) -> bool:
     return True
 
 
-def _event_log(left: Left, clock: StepClock) -> EventLog:
+def event_log(left: Left, clock: StepClock) -> EventLog:
+    """The log of events that writes to the audit of an agent that left."""
     audit = AuditFile(Path(left.audit_file), left.audit_bytes, left.audit_files) if left.audit_file else None
     return EventLog(audit, clock, dry_run=False)
