@@ -12,6 +12,8 @@ wanted() { # the packages of the named sections, each with those that can take i
     inside && !/^#/ && NF { gsub(/[|]/, ""); print }' "$here/packages.txt"
 }
 
+# A package that others only provide has no record of its own, and `apt-cache show` succeeds without a word.
+offered() { [ -n "$(apt-cache show "$1" 2>/dev/null)" ]; }
 installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
 
 updated=
@@ -38,12 +40,12 @@ for i in "${!lines[@]}"; do
   done
   if [ "$(id -u)" -eq 0 ]; then update; fi # without its lists, as in an image, apt knows no package
   for name in "${names[@]}"; do
-    if apt-cache show "$name" >/dev/null 2>&1; then packages[i]=$name; continue 2; fi
+    if offered "$name"; then packages[i]=$name; continue 2; fi
   done
 done
 if [ -n "${headers:-}" ] && ! installed "$headers"; then
   if [ "$(id -u)" -eq 0 ]; then update; fi
-  if apt-cache show "$headers" >/dev/null 2>&1; then
+  if offered "$headers"; then
     packages+=("$headers")
   else
     echo "this kernel has no BTF, and apt has no $headers: its headers have to come from elsewhere" >&2

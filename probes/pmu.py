@@ -38,7 +38,7 @@ from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, load, open_objec
 ROOT = Path("/")
 ONLINE = Path("sys/devices/system/cpu/online")
 UNDISTURBED = ("isolated", "nohz_full")
-"""Files beside it that list CPUs which are kept free of all that their tasks do not ask for."""
+"""Files in the directory of `ONLINE` that list CPUs which are kept free of all that their tasks do not ask for."""
 
 EVENTS = len(QUANTITIES)
 U64 = np.dtype(np.uint64)

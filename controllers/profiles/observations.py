@@ -185,7 +185,11 @@ class Observations(Projection[Observed]):
         if not isinstance(name, str) or (name not in heard and workload_named(name) is None):
             return
         if name not in heard and len(heard) >= MOST_WORKLOADS:
-            for oldest in sorted(heard, key=heard.__getitem__)[: MOST_WORKLOADS // 10]:
+            # What is learned of a workload goes with its name: of those only silence takes it.
+            others = sorted(heard.keys() - self._numbers.keys(), key=heard.__getitem__)
+            if not others:
+                return
+            for oldest in others[: MOST_WORKLOADS // 10]:
                 del heard[oldest]
         heard[name] = max(time, heard.get(name, time))
 

@@ -166,8 +166,8 @@ class ClusterCopy:
         self.unmade[controller][target] = result
 
     def wrote(self, controller: str, write: Write, now: float) -> None:
-        """Note a write that was made. Its answer may come after the watch showed its end: an object that was deleted
-        has no other, so nothing is kept of it."""
+        """Note a write that was made. Nothing is kept of a deletion: it is the last write to the object, and its answer
+        may come after the watch showed that the object is gone."""
         if write.verb is Verb.DELETE:
             self.written[controller].pop(write.target, None)
         else:

@@ -1,6 +1,7 @@
 """Verdicts that last so long that baselines learn from their victims again: said once, in a line of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -8,25 +9,36 @@ from api.verdict_text import ACCEPTED, is_by_usual_values
 from api.verdicts import Verdict, VerdictState, is_self_inflicted
 
 
+@dataclass(frozen=True, slots=True)
+class TickTimes:
+    """Wall-clock times of a tick's frame and of the one before it."""
+
+    before_seconds: float
+    now_seconds: float
+
+
 def with_acceptance(
     verdicts: Sequence[Verdict],
     still_open: Sequence[Verdict],
-    before_seconds: float,
-    now_seconds: float,
+    calmed: Collection[tuple[str, str]],
+    times: TickTimes,
     exclude_seconds: float,
 ) -> list[Verdict]:
     """The lines of a tick, with an update for each open verdict that was `exclude_seconds` old between two frames.
 
     Losses of the victim's own making are learned from the first tick on, so nothing is said of them. An older verdict
-    by usual values closes as accepted: the loss may be there as before, and only count as usual.
+    by usual values closes as accepted: the loss may be there as before, and only count as usual. That is said only of
+    `calmed`, victim and rule of those whose rule is not met any more: others close with their cgroup or their rule.
     """
-    changed = {(verdict.victim, verdict.rule): _closing(verdict, exclude_seconds) for verdict in verdicts}
+    changed = {(verdict.victim, verdict.rule): verdict for verdict in verdicts}
+    for key in changed.keys() & set(calmed):
+        changed[key] = _closing(changed[key], exclude_seconds)
     for verdict in still_open:
         due = verdict.since + exclude_seconds
         key = (verdict.victim, verdict.rule)
-        if not before_seconds < due <= now_seconds or is_self_inflicted(verdict):
+        if not times.before_seconds < due <= times.now_seconds or is_self_inflicted(verdict):
             continue
-        line = changed.get(key, msgspec.structs.replace(verdict, time=now_seconds, state=VerdictState.UPDATE))
+        line = changed.get(key, msgspec.structs.replace(verdict, time=times.now_seconds, state=VerdictState.UPDATE))
         if line.state is not VerdictState.CLOSE:
             changed[key] = _accepted(line)
     return sorted(changed.values(), key=lambda verdict: (verdict.victim, verdict.rule))

@@ -50,6 +50,8 @@ class RuleEngine:
         """The newest tick."""
         self._suspicion = suspicion or SuspicionPolicy()
         self.retired: list[Verdict] = []
+        self.calmed: frozenset[tuple[str, str]] = frozenset()
+        """Victim and rule of what closed in the newest tick because the rule is not met any more."""
         self._use_rules(taken)
 
     def _use_rules(self, rules: tuple[Rule, ...]) -> None:
@@ -114,7 +116,9 @@ class RuleEngine:
         self._remember(tick)
         met = tick.met
         self._hysteresis.see(memory, met, tick.lost, tick.limits, now_ns, ~tick.superseded)
-        verdicts += self._close(view, now_ns)
+        calmed = self._close(view, now_ns)
+        self.calmed = frozenset((verdict.victim, verdict.rule) for verdict in calmed)
+        verdicts += calmed
         opening = self._hysteresis.may_open(memory, met, now_ns)
         opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
         persisting = met & memory.is_open

@@ -23,7 +23,7 @@ from detector.cgroup_tree import CgroupTree
 from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
 from detector.cpi2.published import Cpi2Policy
 from detector.cpi2.sampler import COUNTERS, Cpi2Sampler, Sampled, SamplerState
-from detector.judging.acceptance import with_acceptance
+from detector.judging.acceptance import TickTimes, with_acceptance
 from detector.judging.diagnosis import RuleDiagnosis, diagnose
 from detector.judging.engine import RuleEngine
 from detector.judging.engine_state import EngineState, engine_state, restore_engine
@@ -186,7 +186,8 @@ class Judge:
         if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:
             self.baselines.forget(now_seconds)
         before_seconds = self._frames[-2].wall_ns / 1e9
-        return with_acceptance(verdicts, self.open_verdicts, before_seconds, now_seconds, longest)
+        times = TickTimes(before_seconds, now_seconds)
+        return with_acceptance(verdicts, self.open_verdicts, self._engine.calmed, times, longest)
 
     def checkpoint(self) -> bytes:
         """Return the state between ticks; a judge resumed from it gives, byte for byte, the verdicts that this one

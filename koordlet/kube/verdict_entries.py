@@ -6,7 +6,7 @@ import msgspec
 
 from api.kube.interference import MOST_CULPRITS, WireExtension, WireVerdict
 from api.kube.times import rfc3339
-from api.verdicts import How, Verdict, is_self_inflicted
+from api.verdicts import HYPERVISOR, How, Verdict, is_self_inflicted
 from koordlet.identity.pod_lookup import pod_key, pod_of
 from koordlet.identity.pods import PodTable
 
@@ -26,12 +26,15 @@ lost."""
 
 
 def entries_of(open_verdicts: Iterable[Verdict], pods: PodTable) -> tuple[WireVerdict, ...]:
-    """Return one entry for each resource and victim that loses to others, biggest loss first; `until` is not set."""
+    """Return one entry for each resource and victim that loses to others, biggest loss first; `until` is not set.
+
+    What the hypervisor gave to other guests is left out: no pod of the node causes it, and none can be blamed for it.
+    """
     whole: dict[tuple[str, str], WireVerdict] = {}
     blamed: dict[tuple[str, str], dict[str, float]] = {}
     for verdict in open_verdicts:
         resource = _BY_CAUSE.get((verdict.resource, verdict.cause), _RESOURCES.get(verdict.resource))
-        if resource is None or is_self_inflicted(verdict):
+        if resource is None or is_self_inflicted(verdict) or _is_the_hypervisors(verdict):
             continue
         victim = pod_key(pods, verdict.victim)
         before = whole.get((resource, victim), WireVerdict(resource=resource, victim=victim))
@@ -49,6 +52,10 @@ def entries_of(open_verdicts: Iterable[Verdict], pods: PodTable) -> tuple[WireVe
             lost_seconds_per_second=round(lost, 3),
         )
     return tuple(sorted(whole.values(), key=lambda each: -each.lost_seconds_per_second)[:MAX_ENTRIES])
+
+
+def _is_the_hypervisors(verdict: Verdict) -> bool:
+    return bool(verdict.culprits) and all(each.path == HYPERVISOR for each in verdict.culprits)
 
 
 def _culprits(verdict: Verdict, pods: PodTable) -> list[tuple[str, float]]:

@@ -20,7 +20,8 @@ INSTALL = f"""[ ! -e "$KOORD_POLICY" ] || for service in {ASKED}; do
 done"""
 STANDINS = {
     "dpkg-query": 'for last; do :; done; grep -qx "$last" "$FOLDER/installed" && echo installed',
-    "apt-cache": 'for last; do :; done; grep -qx "$last" "$FOLDER/lists"',
+    # As apt's: a package that others provide is known by its name alone.
+    "apt-cache": 'for last; do :; done; grep -x "$last" "$FOLDER/lists" || grep -qx "$last" "$FOLDER/provided"',
     "apt-get": 'echo "$*" >>"$FOLDER/apt"; [ "$1" != update ] || cp "$FOLDER/offered" "$FOLDER/lists"'
     f'\n[ "$1" != install ] || {{ {INSTALL}; }}',
     "id": "echo 0",
@@ -41,9 +42,10 @@ class Distribution:
             path.chmod(0o755)
         self.has(installed=(), offered=())
 
-    def has(self, *, installed: tuple[str, ...], offered: tuple[str, ...]) -> None:
-        """Set what is installed, and what else apt knows once it has updated its lists."""
+    def has(self, *, installed: tuple[str, ...], offered: tuple[str, ...], provided: tuple[str, ...] = ()) -> None:
+        """Set what is installed, what else apt knows once it has updated its lists, and what others provide."""
         (self.folder / "lists").write_text("")
+        (self.folder / "provided").write_text("".join(f"{name}\n" for name in provided))
         (self.folder / "installed").write_text("".join(f"{name}\n" for name in installed))
         (self.folder / "offered").write_text("".join(f"{name}\n" for name in offered))
 
@@ -93,6 +95,8 @@ def test_the_compiler_is_the_one_that_the_distribution_has(distribution: Distrib
     wanted = distribution.run("build")
     assert {"clang", "llvm"} <= wanted
     assert not {"clang-14", "llvm-14"} & wanted
+    distribution.has(installed=(), offered=("clang", "llvm"), provided=("clang-14",))
+    assert {"clang", "llvm"} <= distribution.run("build"), "apt has no package of a name that others provide"
     distribution.has(installed=("clang-14", "llvm"), offered=("clang", "llvm"))
     assert not {"clang", "llvm", "clang-14", "llvm-14"} & distribution.run("build")
 

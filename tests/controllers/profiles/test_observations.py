@@ -277,6 +277,23 @@ def test_workloads_that_nothing_names_any_more_give_up_their_numbers(monkeypatch
     )
 
 
+def test_names_that_a_node_invents_take_no_learned_workload_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observations, "MOST_WORKLOADS", 30)
+    monkeypatch.setattr(observations, "AGED_EVERY_SECONDS", 300.0)
+    found = Observations()
+    found.value()
+    added(found, 1)
+    pods = pods_of({1: 4.0, 2: 2.0}, {}, {1: 0.5, 2: 0.25})
+    report(found, 0, a_report("n0", pods=pods, updated=rfc3339(NOW)))
+    report(found, 0, a_report("n0", pods=pods, updated=rfc3339(NOW + PERIOD)))
+    for number in range(100):
+        found._hear(f"Job/ci/run-{number}", NOW + PERIOD)
+    found._forget(NOW - DAY)
+    seen = found.value()
+    assert {name for name in seen.workloads if name} == {name_of(1), name_of(2)}
+    assert len(seen.heard_seconds) <= 30
+
+
 def test_usual_values_of_workloads_that_are_gone_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usual_values, "MOST_CELLS", 100)
     values, draw = usual_values.FleetValues(), np.random.default_rng(5)

@@ -4,7 +4,7 @@ import msgspec
 
 from api.verdict_text import ACCEPTED, in_words
 from api.verdicts import VerdictState
-from detector.judging.acceptance import with_acceptance
+from detector.judging.acceptance import TickTimes, with_acceptance
 from tests.verdicts import make_verdict
 
 HOUR = 3600.0
@@ -12,17 +12,17 @@ HOUR = 3600.0
 
 def test_it_is_said_in_the_tick_in_which_learning_begins() -> None:
     lasting = make_verdict(time=5.0, since=5.0)
-    assert with_acceptance([], [lasting], HOUR + 3, HOUR + 4, HOUR) == []
-    (line,) = with_acceptance([], [lasting], HOUR + 4, HOUR + 5, HOUR)
+    assert with_acceptance([], [lasting], (), TickTimes(HOUR + 3, HOUR + 4), HOUR) == []
+    (line,) = with_acceptance([], [lasting], (), TickTimes(HOUR + 4, HOUR + 5), HOUR)
     assert (line.state, line.time, line.evidence[ACCEPTED]) == (VerdictState.UPDATE, HOUR + 5, 1.0)
     assert in_words(line).endswith("; this has lasted so long that its usual values are learned from it from now on")
-    assert with_acceptance([], [lasting], HOUR + 5, HOUR + 6, HOUR) == []
+    assert with_acceptance([], [lasting], (), TickTimes(HOUR + 5, HOUR + 6), HOUR) == []
 
 
 def test_a_line_of_the_tick_says_it_and_none_is_doubled() -> None:
     lasting, other = make_verdict(since=5.0), make_verdict("/a", since=HOUR)
     update = make_verdict(state=VerdictState.UPDATE, since=5.0, lost=0.9)
-    lines = with_acceptance([update, other], [lasting, other], HOUR + 4, HOUR + 5, HOUR)
+    lines = with_acceptance([update, other], [lasting, other], (), TickTimes(HOUR + 4, HOUR + 5), HOUR)
     assert [(line.victim, line.lost_seconds_per_second, ACCEPTED in line.evidence) for line in lines] == [
         ("/a", 0.4, False),
         ("/web", 0.9, True),
@@ -32,7 +32,9 @@ def test_a_line_of_the_tick_says_it_and_none_is_doubled() -> None:
 def test_own_doing_and_what_closes_are_not_accepted() -> None:
     own = make_verdict("/own", cause="own_quota", since=5.0)
     closing = make_verdict(state=VerdictState.CLOSE, since=5.0)
-    assert with_acceptance([closing], [own, make_verdict(since=5.0)], HOUR + 4, HOUR + 5, HOUR) == [closing]
+    assert with_acceptance([closing], [own, make_verdict(since=5.0)], (), TickTimes(HOUR + 4, HOUR + 5), HOUR) == [
+        closing
+    ]
 
 
 BY_USUAL = {"turnaround.lost": 0.4, "usual_turnaround_seconds": 0.01}
@@ -41,12 +43,14 @@ BY_USUAL = {"turnaround.lost": 0.4, "usual_turnaround_seconds": 0.01}
 def test_a_loss_by_usual_values_counts_as_usual_and_ends_without_a_word_of_its_end() -> None:
     """Its end after that may be one of the usual values alone, while the victim is as slow as before."""
     late = make_verdict(resource="service", cause="turnaround", rule="turnaround", evidence=BY_USUAL, since=5.0)
-    (line,) = with_acceptance([], [late], HOUR + 4, HOUR + 5, HOUR)
+    (line,) = with_acceptance([], [late], (), TickTimes(HOUR + 4, HOUR + 5), HOUR)
     assert in_words(line).endswith("; this has lasted so long that it counts as usual from now on")
     for closed_at, words in (
         (HOUR, "/web no longer loses notable time answering late, after 3595 s"),
         (HOUR + 300, "/web loses no more time answering late than has become usual for it, after 3895 s"),
     ):
         closing = msgspec.structs.replace(late, state=VerdictState.CLOSE, time=closed_at)
-        (told,) = with_acceptance([closing], [], closed_at - 1, closed_at, HOUR)
+        times = TickTimes(closed_at - 1, closed_at)
+        (told,) = with_acceptance([closing], [], {("/web", "turnaround")}, times, HOUR)
         assert in_words(told) == words
+        assert with_acceptance([closing], [], (), times, HOUR) == [closing], "it ended with its cgroup or its rule"

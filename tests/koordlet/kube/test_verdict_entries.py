@@ -8,6 +8,7 @@ from api.kube.interference import WireVerdict
 from api.kube.meta import ObjectMeta, OwnerReference
 from api.kube.objects import Pod
 from api.verdicts import (
+    HYPERVISOR,
     KERNEL,
     OWN_LIMIT,
     OWN_PLACEMENT,
@@ -84,6 +85,13 @@ def test_the_scheduler_reads_what_the_agent_writes(pods: PodTable) -> None:
         Read("cpu", "shop/web-1", ("shop/batch",), 0.4, 1_700_000_090.0),
         Read("memory", "shop/batch", ("Deployment/shop/web",), 0.2, 1_700_000_090.0),
     ), "a victim without measured usage is stated too"
+
+
+def test_what_the_hypervisor_takes_is_no_interference_of_pods(pods: PodTable) -> None:
+    """Profiles would learn it of all neighbours, and the scheduler avoid a node for what no pod does there."""
+    assert entries_of([with_cause(by(HYPERVISOR, lost=0.5), "cpu", "steal")], pods) == ()
+    (entry,) = entries_of([with_cause(by(HYPERVISOR, lost=0.5), "cpu", "steal"), by(cgroup(BATCH), lost=0.4)], pods)
+    assert (entry.culprits, entry.shares, entry.lost_seconds_per_second) == (["shop/batch"], [1.0], 0.4)
 
 
 @pytest.mark.parametrize(
