@@ -35,6 +35,7 @@ from detector.rules import load_rules
 from koordlet.collectors.cpustat import parse_cpu_stat, parse_cpu_stat_v2, parse_usage
 from koordlet.collectors.hostwide import parse_proc_stat
 from koordlet.collectors.iostat import parse_blkio, parse_io_stat
+from koordlet.collectors.kernelwork import parse_thread
 from koordlet.collectors.memstat import parse_bytes, parse_limit, parse_memory_stat
 from koordlet.collectors.numa import parse_numa_stat
 from koordlet.control.strategy_runner import StrategyRunner
@@ -237,6 +238,7 @@ PARSERS: Mapping[str, tuple[Callable[[str], Any], tuple[type[Exception], ...]]] 
     "process-maps": (lambda text: parse_maps(raw(text)), ()),
     "perf-map": (lambda text: PerfMaps().names(io.BytesIO(raw(text)), [0x7F00, 0x7F41, 2**64 - 1]), ()),
     "proc-stat": (parse_proc_stat, (*KERNEL_FILE, OverflowError)),
+    "thread-stat": (lambda text: parse_thread(raw(text)), (ValueError, IndexError)),
     "numa-stat": (lambda text: parse_numa_stat(raw(text)), KERNEL_FILE),
     "cpu.max": (parse_quota, (ValueError,)),
     "cpu-manager-state": (exclusive_cpus, (StateError,)),
