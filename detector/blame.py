@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from api.frame import OTHER_ID, Frame, Table
 from detector.arrays import Floats, Ids
+from detector.ring import positions
 
 
 class Blame:
@@ -68,9 +69,8 @@ class Blame:
         amounts = np.zeros(len(victims))
         if not len(victims):
             return amounts
-        order = np.argsort(victims)
-        place = order[np.minimum(np.searchsorted(victims[order], self.victims), len(victims) - 1)]
-        hit = (victims[place] == self.victims) & (culprits[place] == self.culprits)
+        place, known = positions(victims, self.victims)
+        hit = known & (culprits[place] == self.culprits)
         amounts[place[hit]] = self.amounts[hit]
         return amounts
 

@@ -16,6 +16,7 @@ from detector.baselines.values import Judgement
 from detector.blame import Blame, blame_between
 from detector.cgroup_tree import CgroupTree
 from detector.cpi2.sampler import Sampled
+from detector.ring import positions
 
 NO_NAMES: Mapping[int, str] = {}
 NO_REFS: Mapping[str, CgroupRef] = {}
@@ -196,9 +197,8 @@ class View:
         parts = np.where(parts >= LEAST_INTERRUPTED, np.minimum(parts, 1.0), 0.0)
         if not parts.any():
             return blame
-        order = np.argsort(self.ids)
-        place = order[np.minimum(np.searchsorted(self.ids[order], blame.culprits), len(order) - 1)]
-        moved = np.where(self.ids[place] == blame.culprits, parts[place], 0.0) * blame.amounts
+        place, known = positions(self.ids, blame.culprits)
+        moved = np.where(known, parts[place], 0.0) * blame.amounts
         return blame.moved(moved, KERNEL_ID) if moved.any() else blame
 
     def _own_subtree(self, blame: Blame) -> NDArray[np.bool_]:
