@@ -51,22 +51,33 @@ SCRAPE = (Ask("GET", "/metrics"), Ask("GET", "/healthz"), Ask("GET", "/metrics?n
 
 @dataclass(frozen=True)
 class Open:
-    """A server that runs: its door, what it answers, and how many connections it holds."""
+    """A server that runs: its door, what it answers, its connections and the threads that serve them."""
 
     door: Door
     asks: tuple[Ask, ...]
     num_connections: Callable[[], int]
+    num_threads: Callable[[], int]
 
 
-def _held(listener: Listener) -> Callable[[], int]:
-    return lambda: len(listener.connections)
+def _open(listener: Listener, door: Door, asks: tuple[Ask, ...]) -> Open:
+    # By name: the program behind the door starts threads of its own when it likes, as the scheduler's writes do.
+    return Open(door, asks, lambda: len(listener.connections), lambda: _num_threads(listener._name))
+
+
+def _num_request_threads() -> int:
+    """Count threads of servers of the standard library, which number theirs."""
+    return sum(thread.name.endswith("(process_request_thread)") for thread in threading.enumerate())
+
+
+def _num_threads(name: str) -> int:
+    return sum(thread.name == name for thread in threading.enumerate())
 
 
 @contextlib.contextmanager
 def _plain(answering: Answering, *asks: Ask) -> Iterator[Open]:
     listener = listen(answering, "127.0.0.1", 0)
     try:
-        yield Open(Door(listener.port), asks, _held(listener))
+        yield _open(listener, Door(listener.port), asks)
     finally:
         listener.stop()
 
@@ -121,7 +132,8 @@ def _agent(folder: Path, table: MetricsSettings, client: ssl.SSLContext | None) 
         for _ in range(2):
             loop.tick()
         page = Ask("GET", "/", host="localhost")
-        yield Open(Door(made[0].server_port, client), (*SCRAPE, page), lambda: len(made[0]._open))
+        door, asks = Door(made[0].server_port, client), (*SCRAPE, page)
+        yield Open(door, asks, lambda: len(made[0]._open), _num_request_threads)
 
 
 @contextlib.contextmanager
@@ -214,7 +226,7 @@ def webhooks(_folder: Path) -> Iterator[Open]:
             for path, route in ROUTES.items()
             for group, _, plural in [route.resource.rpartition("/")]
         )
-        yield Open(Door(listener.port, client), (*reviews, Ask("GET", "/healthz")), _held(listener))
+        yield _open(listener, Door(listener.port, client), (*reviews, Ask("GET", "/healthz")))
     finally:
         listener.stop()
 
@@ -241,10 +253,10 @@ def external_metrics(folder: Path) -> Iterator[Open]:
             pair = front.issue("front-proxy")
             context.load_cert_chain(pair.certificate, pair.key)
             cores = Ask("GET", f"{ROOT}/namespaces/d/koord_cpu_cores?labelSelector=kind%3DDeployment%2Cname%3Dweb")
-            yield Open(
+            yield _open(
+                metrics._server,
                 Door(metrics.port, context, "koord-metrics.koord-system.svc"),
                 (Ask("GET", ROOT), cores),
-                _held(metrics._server),
             )
         finally:
             metrics.stop()
