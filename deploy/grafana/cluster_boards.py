@@ -154,14 +154,14 @@ def scheduler() -> Dashboard:
                         one("sum by (plugin) (scheduler_unschedulable_pods)", "{{plugin}}"),
                         stacked=True,
                     ),
-                    Panel("Wait at Permit", one("sum(scheduler_permit_waiting_pods)")),
+                    Panel("Wait at Permit", one("sum(scheduler_permit_waiting_pods)", "pods")),
                 ),
             ),
             (
                 "State and faults",
                 (
                     Panel("Cache", one("sum by (type) (scheduler_scheduler_cache_size)", "{{type}}")),
-                    Panel("Preemptions", one(rate("scheduler_preemption_attempts_total")), "ops"),
+                    Panel("Preemptions", one(rate("scheduler_preemption_attempts_total"), "attempts"), "ops"),
                     Panel(
                         "Faults",
                         (

@@ -6,6 +6,8 @@ from .board import Query, Variable
 
 RATE = "[$__rate_interval]"
 OF_NODE = 'instance=~"$instance"'
+BELOW_ROOT = OF_NODE + ',cgroup!="/"'
+"""Cgroups but the root, whose hierarchical series are those of the node."""
 OF_POD = 'namespace=~"$namespace",pod=~"$pod",cgroup=~"$cgroup"'
 OF_VICTIM = 'namespace=~"$namespace",pod=~"$pod",victim_cgroup=~"$cgroup"'
 INSTANCES = Variable("instance", "label_values(koord_build_info, instance)")

@@ -2,6 +2,7 @@
 
 from .board import Dashboard, Panel, Query, Variable
 from .expressions import (
+    BELOW_ROOT,
     BLAMED,
     BY_CULPRIT,
     CULPRIT,
@@ -51,9 +52,9 @@ def node() -> Dashboard:
                     ),
                     Panel(
                         "CPU use by cgroup",
-                        one(top(10, rate("koord_cgroup_cpu_usage_seconds_total", OF_NODE, PLACE)), WHO),
+                        one(top(10, rate("koord_cgroup_cpu_usage_seconds_total", BELOW_ROOT, PLACE)), WHO),
                         "cores",
-                        stacked=True,
+                        about="A cgroup's use has that of the cgroups in it: lines do not add up.",
                     ),
                     Panel(
                         "Lost to others, by cgroup",
@@ -83,7 +84,7 @@ def node() -> Dashboard:
                     Panel("Pressure", one(pressure, "{{resource}}"), "percentunit", about="PSI, kind some."),
                     Panel(
                         "Memory by cgroup",
-                        one(top(10, f"sum by ({PLACE}) (koord_cgroup_memory_usage_bytes{{{OF_NODE}}})"), WHO),
+                        one(top(10, f"sum by ({PLACE}) (koord_cgroup_memory_usage_bytes{{{BELOW_ROOT}}})"), WHO),
                         "bytes",
                     ),
                     Panel(
@@ -149,10 +150,16 @@ def workload() -> Dashboard:
                         "Turnaround",
                         tuple(Query(quantile(q, turnaround, OF_POD), f"p{q * 100:g}") for q in (0.5, 0.99)),
                         "s",
-                        about="From a request's arrival on a TCP socket to the first byte of its answer.",
+                        about="From a request's arrival on a TCP socket to the first byte of its answer. "
+                        "What takes longer than 134 ms is told alike.",
                         needs="turnaround",
                     ),
-                    Panel("Requests", one(rate("koord_cgroup_requests_total", OF_POD)), "reqps", needs="turnaround"),
+                    Panel(
+                        "Requests",
+                        one(rate("koord_cgroup_requests_total", OF_POD), "requests"),
+                        "reqps",
+                        needs="turnaround",
+                    ),
                     Panel(
                         "Harm",
                         (
@@ -164,7 +171,7 @@ def workload() -> Dashboard:
                     ),
                     Panel(
                         "Slower than usual at this load",
-                        one(f"max(koord_turnaround_slowdown_ratio{{{OF_POD}}})"),
+                        one(f"max(koord_turnaround_slowdown_ratio{{{OF_POD}}})", "slower by"),
                         "percentunit",
                         needs="turnaround",
                         only_faults=True,
@@ -190,11 +197,15 @@ def workload() -> Dashboard:
                     ),
                     Panel(
                         "Throttled by a quota",
-                        (
-                            Query(rate("koord_cgroup_cpu_throttled_seconds_total", OF_POD), "own quota"),
-                            Query(rate("koord_cgroup_cpu_throttled_periods_total", OF_POD), "periods"),
-                        ),
+                        one(rate("koord_cgroup_cpu_throttled_seconds_total", OF_POD), "own quota"),
                         "s",
+                        width=6,
+                    ),
+                    Panel(
+                        "Throttled periods",
+                        one(rate("koord_cgroup_cpu_throttled_periods_total", OF_POD), "periods"),
+                        "ops",
+                        width=6,
                     ),
                     Panel(
                         "Use",
@@ -438,8 +449,12 @@ def agent() -> Dashboard:
                 (
                     Panel(
                         "Lost events",
-                        one(rate("koord_lost_events_total", OF_NODE, "source"), "{{source}}"),
+                        one(
+                            rate("koord_lost_events_total", OF_NODE + ',source!="net.unkeyed_rx_ns"', "source"),
+                            "{{source}}",
+                        ),
                         "ops",
+                        about="Without net.unkeyed_rx_ns, which counts nanoseconds.",
                     ),
                     Panel(
                         "Failures",

@@ -25,8 +25,6 @@ from .dashboards import dashboards
 TIMEOUT_SECONDS = 30.0
 POINTS = 120
 """Of one line."""
-MOST_SERIES = 12
-"""Of one panel; Grafana shows all."""
 _COLOURS = (
     "#3d8bd3",
     "#e08a2e",
@@ -38,7 +36,11 @@ _COLOURS = (
     "#d06ab4",
     "#7c8a97",
     "#6c9b2f",
+    "#a0603c",
+    "#4b5fa8",
 )
+MOST_SERIES = len(_COLOURS)
+"""Of one panel; Grafana shows all."""
 _STEP = 30
 """Pixels of a row of the grid."""
 
@@ -158,7 +160,9 @@ def _panel(panel: Panel, answer: Answer) -> str:
     at_once = panel.kind != "timeseries"
     found = [each for query in panel.queries for each in answer(query, at_once) if each.points]
     drawn = _DRAW[panel.kind](panel, found) if found else '<div class="none">no data</div>'
-    style = f"grid-column:span {panel.width};min-height:{panel.height * _STEP}px"
+    # Bars and tables have a row for each series and no axis: what is below them would be empty.
+    high = 0 if panel.kind in ("bargauge", "table") and found else panel.height * _STEP
+    style = f"grid-column:span {panel.width};min-height:{high}px"
     about = f' title="{escaped(panel.about)}"' if panel.about else ""
     return f'<section style="{style}"><h3{about}>{escaped(panel.title)}</h3>{drawn}</section>'
 

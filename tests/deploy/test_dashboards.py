@@ -13,6 +13,8 @@ from deploy.grafana.dashboards import dashboards
 from tests.deploy.test_alerts import ALERTS, ROOT
 
 SERIES = re.compile(r"\b((?:koord|scheduler|descheduler)_\w+)")
+HIERARCHICAL = re.compile(r"koord_cgroup_(?:cpu_usage_seconds_total|memory_\w+_bytes)")
+"""Series of a cgroup that have those of the cgroups in it."""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,20 @@ class TestDashboard:
             for query in panel.queries:
                 named = {re.sub(r"_(bucket|count|sum)$", "", name) for name in SERIES.findall(query.expression)}
                 assert named <= known, panel.title
+
+    def test_every_line_has_a_name(self, board: Dashboard) -> None:
+        drawn = [panel for panel in board.panels if panel.kind == "timeseries"]
+        assert not [panel.title for panel in drawn if not all(query.legend for query in panel.queries)]
+
+    def test_rates_of_seconds_alone_are_seconds(self, board: Dashboard) -> None:
+        for panel in (each for each in board.panels if each.unit == "s"):
+            rates = [name for query in panel.queries for name in re.findall(r"rate\((\w+)", query.expression)]
+            assert not [name for name in rates if "_seconds" not in name], panel.title
+
+    def test_what_is_stacked_counts_a_cgroup_once(self, board: Dashboard) -> None:
+        for panel in (each for each in board.panels if each.stacked):
+            for query in panel.queries:
+                assert not HIERARCHICAL.search(query.expression) or 'container!=""' in query.expression, panel.title
 
 
 def test_the_overview_begins_with_the_use_of_a_day() -> None:
