@@ -119,6 +119,10 @@ PLAN: Mapping[str, How] = {
     "make uninstall": Elsewhere("would end what is installed on this machine: tests/deploy/test_install.py"),
 }
 """What each command of the pages does."""
+ON_PAGE: Mapping[tuple[str, str], How] = {
+    ("README.md", "koordlet verdicts --follow"): Elsewhere("of a running agent with a socket: the tour starts one"),
+}
+"""What a command does on one page alone."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,11 @@ class Command:
     def place(self) -> str:
         """Page and line."""
         return f"{self.page}:{self.line}"
+
+    @property
+    def how(self) -> How | None:
+        """What it does where it stands; None has no entry."""
+        return ON_PAGE.get((self.page, self.text)) or PLAN.get(self.text)
 
 
 def commands() -> Iterator[Command | Block]:
@@ -237,8 +246,9 @@ class Run:
             self.looked_at = time.time()
             time.sleep(how.linger_seconds / 2)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             raise
         if how.stays:
             self.staying.append(process)
@@ -350,7 +360,7 @@ def follow(run: Run, without: frozenset[str]) -> int:
             failures += run.end_section()
             section = step.section
             print(f"{step.page}, {section}", flush=True)
-        how = PLAN.get(step.text)
+        how = step.how
         if how is None or isinstance(how, Elsewhere) or step.text in without:
             why = how.why if isinstance(how, Elsewhere) else "left out" if how else "NOT IN THE PLAN"
             failures += how is None
