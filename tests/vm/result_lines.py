@@ -24,10 +24,16 @@ class ResultLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._set_up_seconds = 0.0
+        """Of the test that is under way: where a probe is loaded for each, as long as the test itself."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "setup":
+            self._set_up_seconds = 0.0
         if report.when == "call" or report.outcome != "passed":
-            self._write(report.nodeid, report.outcome, _reason(report), report.duration)
+            self._write(report.nodeid, report.outcome, _reason(report), self._set_up_seconds + report.duration)
+        if report.when == "setup":
+            self._set_up_seconds = report.duration
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.outcome != "passed":
