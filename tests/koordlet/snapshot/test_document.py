@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,28 @@ def test_pods_are_told_by_name_owner_and_priority(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(table, "Console", lambda: Console(file=shown, width=200))
     table.print_table(found)
     assert "shop/web-0/app (StatefulSet web)" in shown.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_long_names_leave_room_for_the_culprit_and_its_rate(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    long = "a-deployment-of-the-shop-6f7d8-abcde/application"
+    cpu = {"wait_seconds": 1.0, "wait_by_cause": {"neighbour": 0.4}, "blame": [{"name": long, "seconds": 0.4}]}
+    row = {"name": f"other-{long}", "pod": None, "workload": "", "cpu": cpu, "memory": None}
+    shown = io.StringIO()
+    monkeypatch.setattr(table, "Console", lambda: Console(file=shown, width=width))
+    table.print_table({"seconds": 1.0, "cgroups": [row]})
+    title, headings, line = (each.rstrip() for each in shown.getvalue().splitlines())
+    assert title.strip() == "lost seconds per second over 1.0 s"
+    assert re.split(r"\s{2,}", headings) == [
+        "cgroup",
+        "on cpu",
+        "cpu wait",
+        "of it by others",
+        "quota",
+        "memory",
+        "worst culprit",
+    ]
+    assert line.startswith("other-a-depl")
+    assert " a-deployment"[: width // 10] in line
+    assert line.endswith(" 0.40")
+    assert len(line) <= width
