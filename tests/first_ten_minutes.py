@@ -340,7 +340,8 @@ def main() -> None:
             for path in made:
                 Path(path).rmdir()
     for path in PRIVATE:
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=True)
+        # As an installation makes them: the agent refuses state that others than root may write.
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", path], check=True)
     shutil.copy(ROOT / "deploy/systemd/koordlet.toml", SETTINGS)
     with tempfile.TemporaryDirectory(prefix="koord-first-") as directory:
         clone, logs = Path(directory) / "koord", Path(directory) / "logs"
