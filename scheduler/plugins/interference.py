@@ -201,12 +201,10 @@ class Interference(Plugin[NeighbourSpec]):
                 bits |= np.isin(numbers, disturbed) * CULPRIT_BIT
         return bits
 
-    def score(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Scores | None:
+    def score(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Scores:
         """100 where nothing is lost, 50 at the configured loss, towards 0 beyond; less on nodes known to be slow."""
         slow = self._slow_percent.values[rows]
-        if not spec.profiled:
-            return 10_000 // slow if (slow > 100).any() else None
-        lost = self.lost(spec, rows)
+        lost = self.lost(spec, rows) if spec.profiled else 0
         scores: Scores = 10_000 * self._half // ((self._half + lost) * slow)
         return scores
 

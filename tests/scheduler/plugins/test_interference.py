@@ -8,6 +8,7 @@ import pytest
 
 from api.crds import NodeMetric, WorkloadProfile
 from api.kube.times import rfc3339
+from api.protocol import ANNOTATION_SLOW_RATIO
 from cluster.resources import Key
 from scheduler.engine import Engine
 from scheduler.framework import Action, ObjectEvent
@@ -71,8 +72,8 @@ def test_sensitive_pods_and_hogs_part_company() -> None:
 
 def test_strangers_have_no_preference() -> None:
     made = learn(engine([node("a"), node("b")], [of("hog", nodeName="a")], kinds=KINDS), profile("hog", push=0.5))
-    assert totals(made, pod("loner")) == {"a": 0, "b": 0}
-    assert totals(made, of("unknown")) == {"a": 0, "b": 0}
+    assert totals(made, pod("loner")) == {"a": 100, "b": 100}
+    assert totals(made, of("unknown")) == {"a": 100, "b": 100}
 
 
 def test_a_profile_learned_later_counts_for_those_already_placed() -> None:
@@ -178,3 +179,11 @@ def test_it_explains_itself() -> None:
     assert (
         plugin(made).explain(made.classes.info(pod("loner")), 0).startswith("no loss predicted for default/loner on a")
     )
+
+
+def test_a_slow_node_scores_less_whichever_rows_were_asked_again() -> None:
+    slow = {ANNOTATION_SLOW_RATIO: "1.50"}
+    made = engine([node("a"), node("b", annotations=slow)], kinds=KINDS)
+    assert totals(made, pod("loner")) == {"a": 100, "b": 66}
+    made.on_node(Action.UPDATE, node("a", labels={"zone": "1"}), 1.0)
+    assert totals(made, pod("loner")) == {"a": 100, "b": 66}
