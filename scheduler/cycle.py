@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scheduler.cluster_state.columns import Row, Rows
 from scheduler.cluster_state.podinfo import PodClass, PodInfo
 from scheduler.cluster_state.snapshot import Snapshot
+from scheduler.explain.diagnosis import decode
 from scheduler.framework import Attempt, Bits, Failure, Plugin, Reason, Restored, Scope, Scores
 from scheduler.profile import Enabled, Profiles
 
@@ -27,12 +28,15 @@ BARRED = -1
 
 NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
+NO_BITS: Bits = np.zeros(1, dtype=np.int64)
+
 REASON_BITS = 62
 """Distinct reasons of a class; further ones share the last bit."""
 
 POINTS = (
     "pre_filter",
     "restore",
+    "avoid",
     "prefer",
     "pre_score",
     "post_filter",
@@ -49,11 +53,12 @@ POINTS = (
 ROLE_POINTS = {
     "node_filter": "filter",
     "cluster_filter": "filter",
+    "avoid": "filter",
     "node_score": "score",
     "normalized_score": "score",
     "cluster_score": "score",
 }
-"""Extension points of roles that are not named as theirs."""
+"""Extension points that roles are left out with, where they are not named as theirs."""
 
 MAX_CLASS_RESULTS = 256
 """Classes with cached results; each costs 24 bytes per node and normalised score."""
@@ -83,6 +88,8 @@ class ClassResult:
     """Weighted sum of node-scope scores, BARRED where a node-scope filter rejects or no node is."""
     raw: list[Scores]
     """Per plugin of `normalized_score`, its scores before normalisation."""
+    avoided: Bits | None = None
+    """Reasons for which feasible rows are a last resort; None while there has been no such row."""
     generation: int = -1
     points: dict[str, list[PreparedPlugin]] = field(default_factory=dict)
     """Plugins by extension point; filters and scores under the names in `_roles`."""
@@ -90,6 +97,10 @@ class ClassResult:
     def at(self, point: str) -> list[PreparedPlugin]:
         """Return the plugins of a point, in rank order."""
         return self.points.get(point, _NO_PLUGINS)
+
+    def despite(self, row: Row) -> tuple[Reason, ...]:
+        """Return the reasons for which a row was a last resort."""
+        return () if self.avoided is None else decode(int(self.avoided[row]), self.reasons)
 
 
 _NO_PLUGINS: list[PreparedPlugin] = []
@@ -144,8 +155,18 @@ class Cycle:
         """Start an attempt."""
         return Attempt(info, self.snapshot, now)
 
-    def evaluate(self, attempt: Attempt, *, prefer: bool = True, excluded: NDArray[np.intp] = NO_ROWS) -> Evaluation:
-        """Filter and score all rows for the pod; `excluded` rows are barred before the others are scored."""
+    def evaluate(
+        self,
+        attempt: Attempt,
+        *,
+        prefer: bool = True,
+        excluded: NDArray[np.intp] = NO_ROWS,
+        last_resort: bool = True,
+    ) -> Evaluation:
+        """Filter and score all rows for the pod; `excluded` rows are barred before the others are scored.
+
+        Rows that plugins avoid pass when no other does, unless there is to be no `last_resort`.
+        """
         class_result = self.class_result(attempt.pod)
         n = self.snapshot.rows_used
         for prepared in class_result.at("pre_filter"):
@@ -156,12 +177,10 @@ class Cycle:
         if class_result.at("restore"):
             attempt.restored = _restored(class_result, attempt)
         self._refresh(class_result, attempt)
-        evaluation = Evaluation(class_result, class_result.totals[:n], class_result.bits[:n])
-        self._apply_cluster_filters(attempt, evaluation)
-        if excluded.size:
-            evaluation.totals = evaluation.totals.copy()
-            evaluation.totals[excluded] = BARRED
-        self._respect_nominated(attempt, evaluation)
+        avoided = _avoided_rows(class_result, n)
+        evaluation = self._feasible(attempt, class_result, excluded, avoided)
+        if avoided.size and last_resort and not (evaluation.totals > BARRED).any():
+            evaluation = self._feasible(attempt, class_result, excluded)
         if prefer and class_result.at("prefer") and self._preferred(attempt, evaluation):
             return evaluation
         self._apply_full_scores(attempt, evaluation)
@@ -196,6 +215,11 @@ class Cycle:
             if bits is not None and bits[0]:
                 return False
         return bool(self.snapshot.live[row])
+
+    def avoided(self, attempt: Attempt, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which of the rows are a last resort, whatever the filters say of them."""
+        found: NDArray[np.bool_] = _avoided_bits(self.class_result(attempt.pod), attempt, rows) != 0
+        return found
 
     def scores_by_plugin(self, attempt: Attempt, rows: NDArray[np.intp]) -> dict[str, Scores]:
         """Weighted score of each plugin on the rows, for the score table."""
@@ -242,6 +266,27 @@ class Cycle:
             _evaluate_row(class_result, attempt, rows)
         else:
             _evaluate_rows(class_result, attempt, rows)
+
+    def _feasible(
+        self,
+        attempt: Attempt,
+        class_result: ClassResult,
+        excluded: NDArray[np.intp],
+        avoided: NDArray[np.intp] = NO_ROWS,
+    ) -> Evaluation:
+        """The rows that every filter passes, but for those excluded and those avoided."""
+        n = self.snapshot.rows_used
+        evaluation = Evaluation(class_result, class_result.totals[:n], class_result.bits[:n])
+        if avoided.size and class_result.avoided is not None:
+            evaluation.totals, evaluation.bits = evaluation.totals.copy(), evaluation.bits.copy()
+            evaluation.totals[avoided] = BARRED
+            evaluation.bits[avoided] = class_result.avoided[avoided]
+        self._apply_cluster_filters(attempt, evaluation)
+        if excluded.size:
+            evaluation.totals = evaluation.totals.copy()
+            evaluation.totals[excluded] = BARRED
+        self._respect_nominated(attempt, evaluation)
+        return evaluation
 
     def _apply_cluster_filters(self, attempt: Attempt, evaluation: Evaluation) -> None:
         rows = self.snapshot.all_rows
@@ -379,6 +424,7 @@ def _evaluate_row(class_result: ClassResult, attempt: Attempt, rows: slice) -> N
     row = rows.start
     class_result.bits[row] = 0
     class_result.totals[row] = BARRED
+    _note_avoided(class_result, rows, NO_BITS)
     if not attempt.snapshot.live[row]:
         return
     for prepared in class_result.at("node_filter"):
@@ -386,6 +432,8 @@ def _evaluate_row(class_result: ClassResult, attempt: Attempt, rows: slice) -> N
         if bits is not None and bits[0]:
             class_result.bits[row] = int(bits[0]) << prepared.offset
             return
+    if class_result.at("avoid"):
+        _note_avoided(class_result, rows, _avoided_bits(class_result, attempt, rows))
     total = 0
     for prepared in class_result.at("node_score"):
         scores = prepared.plugin.score(attempt, prepared.spec, rows)
@@ -415,8 +463,36 @@ def _evaluate_rows(class_result: ClassResult, attempt: Attempt, rows: Rows) -> N
         for prepared, raw in zip(class_result.at("normalized_score"), class_result.raw, strict=True):
             scores = prepared.plugin.score(attempt, prepared.spec, rows)
             raw[rows] = 0 if scores is None else scores
+    if class_result.at("avoid"):
+        _note_avoided(class_result, rows, np.where(feasible, _avoided_bits(class_result, attempt, rows), 0))
     class_result.bits[rows] = np.where(live, rejected, 0)
     class_result.totals[rows] = np.where(feasible, total, BARRED)
+
+
+def _avoided_bits(class_result: ClassResult, attempt: Attempt, rows: Rows) -> Bits:
+    """Reasons of all plugins for which rows are a last resort, int64[rows]."""
+    found = np.zeros(attempt.snapshot.live[rows].shape[0], dtype=np.int64)
+    for prepared in class_result.at("avoid"):
+        bits = prepared.plugin.avoid(attempt, prepared.spec, rows)
+        if bits is not None:
+            found |= bits << prepared.offset
+    return found
+
+
+def _note_avoided(class_result: ClassResult, rows: Rows, bits: Bits) -> None:
+    """Keep the reasons; most classes never have any, and no column then."""
+    if class_result.avoided is None and not bits.any():
+        return
+    if class_result.avoided is None:
+        class_result.avoided = np.zeros_like(class_result.bits)
+    class_result.avoided[rows] = bits
+
+
+def _avoided_rows(class_result: ClassResult, rows_used: int) -> NDArray[np.intp]:
+    """Rows that are a last resort, among those that the filters of node scope pass."""
+    if class_result.avoided is None:
+        return NO_ROWS
+    return np.flatnonzero(class_result.avoided[:rows_used])
 
 
 def _attributed(reason: Reason, prepared: PreparedPlugin) -> Reason:

@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from api.kube.objects import Node, Pod
 from cluster.resources import NODES, Key, Resource
 from scheduler.cluster_state.columns import Row
@@ -232,7 +235,9 @@ class Engine:
             return AttemptOutcome(Result.ERROR, info, node, "the pod is being bound already")
         self._intake.take_outside(info, watched=True)
         attempt = self.cycle.attempt(info, now)
-        evaluation = self.cycle.evaluate(attempt, prefer=False)
+        # The other scheduler's filters count too: only the node that it chose is left to choose from.
+        others = np.delete(np.arange(self.snapshot.rows_used), row)
+        evaluation = self.cycle.evaluate(attempt, prefer=False, excluded=others)
         if evaluation.totals[row] < 0:
             message = sentence(evaluation.failure, self.snapshot)
             return AttemptOutcome(Result.UNSCHEDULABLE, info, node, message, failure=evaluation.failure)
@@ -312,6 +317,7 @@ class Engine:
                 placed.node,
                 attempts=queued.attempts if queued else 1,
                 first_seen=queued.first_seen if queued else now,
+                despite=placed.despite,
             )
         )
 
@@ -394,6 +400,10 @@ class Engine:
     def fits(self, attempt: Attempt, row: Row) -> bool:
         """Return whether every filter passes the row of the snapshot as it is now."""
         return self.cycle.fits(attempt, row)
+
+    def avoided(self, attempt: Attempt, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which of the rows are a last resort for the pod."""
+        return self.cycle.avoided(attempt, rows)
 
     def peers(self) -> Mapping[str, AnyPlugin]:
         """The profile's plugins by name."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from api.kube.objects import Pod
-from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cycle import BARRED, Evaluation
 from scheduler.engine import Engine
 from scheduler.explain.diagnosis import decode
@@ -98,7 +98,7 @@ def filter_nodes(engine: Engine, args: ExtenderArgs, now: float) -> dict[str, An
     Nodes where preemption cannot help are listed apart, so that the stock scheduler does not try.
     """
     engine.seen_outside(args.pod, now)
-    _, evaluation = _evaluated(engine, args.pod, now)
+    evaluation = _evaluated(engine, args, now)
     passed: list[str] = []
     failed: dict[str, str] = {}
     hopeless: dict[str, str] = {}
@@ -130,7 +130,7 @@ def filter_nodes(engine: Engine, args: ExtenderArgs, now: float) -> dict[str, An
 
 def prioritize_nodes(engine: Engine, args: ExtenderArgs, now: float) -> list[dict[str, Any]]:
     """HostPriorityList, 0 to 10: only our best nodes get 10, so that rounding never makes another one win."""
-    _, evaluation = _evaluated(engine, args.pod, now)
+    evaluation = _evaluated(engine, args, now)
     totals = {name: _total(engine, evaluation, name) for name in args.names}
     return [{"Host": name, "Score": score} for name, score in extender_scores(totals).items()]
 
@@ -189,9 +189,12 @@ def _suffices(engine: Engine, attempt: Attempt, row: int, uids: Iterable[str]) -
         return engine.fits(attempt, row)
 
 
-def _evaluated(engine: Engine, pod: Pod, now: float) -> tuple[PodInfo, Evaluation]:
-    info = engine.classes.info(pod)
-    return info, engine.cycle.evaluate(engine.cycle.attempt(info, now), prefer=False)
+def _evaluated(engine: Engine, args: ExtenderArgs, now: float) -> Evaluation:
+    """Filter and score the nodes in question: what others could take does not make one of these a last resort."""
+    asked = [row for name in args.names if (row := engine.snapshot.row(name)) is not None]
+    others = np.delete(np.arange(engine.snapshot.rows_used), asked)
+    attempt = engine.cycle.attempt(engine.classes.info(args.pod), now)
+    return engine.cycle.evaluate(attempt, prefer=False, excluded=others)
 
 
 def _total(engine: Engine, evaluation: Evaluation, name: str) -> int:

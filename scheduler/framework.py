@@ -43,9 +43,13 @@ called. A plugin that acts at `pre_filter` on earlier calls of `pod_removed`, or
 *Plugins read no clock and do no I/O.* Time is `attempt.now` or an argument (seconds since the epoch). What
 should change in the cluster is returned as `Write` values. Watched objects arrive through `on_object`.
 
-Order of one attempt: prepare, pre_filter, restore, filter, prefer, (post_filter when no row passes) score, normalize,
-reserve, [assume], permit, [wait], settle, [wait], pre_bind, bind, post_bind; unreserve in reverse order on failure
-after reserve.
+*A node may be a last resort.* `avoid` is a filter that yields: rows that it answers are refused as long as another
+row passes all filters, and taken where none does. No pod is preempted for what `avoid` alone refuses, and a pod that
+is bound on such a row gets an Event with the reasons.
+
+Order of one attempt: prepare, pre_filter, restore, filter and avoid, prefer, (post_filter when no row passes) score,
+normalize, reserve, [assume], permit, [wait], settle, [wait], pre_bind, bind, post_bind; unreserve in reverse order on
+failure after reserve.
 
 Its test
 --------
@@ -303,6 +307,9 @@ class Handle(Protocol):
     def nominated(self, row: Row) -> Iterable[PodInfo]:
         """Pods that wait for victims to leave this row."""
 
+    def avoided(self, attempt: Attempt, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which of the rows are a last resort for the pod (see `Plugin.avoid`)."""
+
     def promise(self, uid: str) -> tuple[Row, frozenset[str]] | None:
         """The row promised to a pod and the UIDs of its victims, as far as they are known; None without a promise."""
 
@@ -428,11 +435,15 @@ class Plugin(Generic[S]):
         return {}
 
     def reasons(self, spec: S) -> tuple[Reason, ...]:
-        """Reasons by bit of `filter`, for this spec."""
+        """Reasons by bit of `filter` and `avoid`, for this spec."""
         return ()
 
     def filter(self, attempt: Attempt, spec: S, rows: Rows) -> Bits | None:
         """Reason bits per row, int64[rows]; None when all pass."""
+        return None
+
+    def avoid(self, attempt: Attempt, spec: S, rows: Rows) -> Bits | None:
+        """Reason bits of rows that are a last resort, int64[rows]; None when there are none. Always of `Scope.NODE`."""
         return None
 
     def prefer(self, attempt: Attempt, spec: S) -> Sequence[Row]:

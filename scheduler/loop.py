@@ -21,6 +21,7 @@ from cluster.events import Event, EventRecorder
 from cluster.store import newer_version
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.engine import NODE, Engine
+from scheduler.explain.diagnosis import last_resort
 from scheduler.explain.monitor import AttemptMonitor
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Reason, Verb, Write
@@ -517,6 +518,9 @@ class Loop:
         if outcome.result is Result.SCHEDULED:
             note = f"Successfully assigned {info.key} to {outcome.node}"
             self._recorder.record(Event(_reference(info), "Scheduled", note, "Binding"))
+            if outcome.despite:
+                note = last_resort(outcome.node, outcome.despite)
+                self._recorder.record(Event(_reference(info), "LastResort", note, "Binding", "Warning"))
         elif outcome.result in (Result.UNSCHEDULABLE, Result.ERROR):
             self._recorder.record(Event(_reference(info), "FailedScheduling", outcome.message, "Scheduling", "Warning"))
 

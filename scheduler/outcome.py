@@ -6,7 +6,7 @@ from enum import StrEnum
 from scheduler.cluster_state.columns import Row
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.cycle import ClassResult
-from scheduler.framework import Attempt, Failure, Write
+from scheduler.framework import Attempt, Failure, Reason, Write
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +19,8 @@ class Placed:
     node: str
     started: int = 0
     """Number of attempts that had begun when it was placed."""
+    despite: tuple[Reason, ...] = ()
+    """Reasons for which the row was a last resort."""
 
     @property
     def info(self) -> PodInfo:
@@ -55,7 +57,10 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttemptOutcome:
-    """Outcome of one attempt. `message` is the sentence of the condition; `failure` the reasons row by row."""
+    """Outcome of one attempt. `message` is the sentence of the condition; `failure` the reasons row by row.
+
+    `despite` are the reasons for which the node of a pod that was bound was a last resort.
+    """
 
     result: Result
     info: PodInfo
@@ -66,3 +71,4 @@ class AttemptOutcome:
     rejected_by: frozenset[str] = frozenset()
     failure: Failure | None = None
     victims: tuple[PodInfo, ...] = ()
+    despite: tuple[Reason, ...] = ()

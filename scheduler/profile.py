@@ -21,7 +21,9 @@ from scheduler.framework import Handle, NoConfig, Plugin
 LeftOut = Literal["filter", "score", "post_filter"]
 """Points that a profile may leave out of a plugin that is on."""
 
-STATELESS = frozenset({"prepare", "reasons", "filter", "score", "normalize", "pre_score", "pre_filter", "post_filter"})
+STATELESS = frozenset(
+    {"prepare", "reasons", "filter", "avoid", "score", "normalize", "pre_score", "pre_filter", "post_filter"}
+)
 """Points whose definers may have other settings in each profile, together with those that observe."""
 
 OBSERVING = frozenset(

@@ -104,7 +104,8 @@ def _place(engine: Engine, candidate: Candidate, arrivals: Trial, reserved: list
     if gate is not None:
         return _refused(engine, candidate, info, gate)
     attempt = Attempt(info, engine.snapshot, now, simulated=True)
-    evaluation = engine.cycle.evaluate(attempt, excluded=candidate.excluded)
+    # A pod that runs is not moved to where it would only be put for want of another node.
+    evaluation = engine.cycle.evaluate(attempt, excluded=candidate.excluded, last_resort=False)
     row = _best_row(engine, info, evaluation)
     if row is None:
         failure = _failure(evaluation, candidate.excluded)

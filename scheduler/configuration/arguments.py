@@ -262,6 +262,14 @@ ARGUMENTS: dict[str, dict[str, Row]] = {
     "NodeResourcesBalancedAllocation": {
         "resources": lambda value: {"resources": [each.name for each in msgspec.convert(value, list[_ResourceSpec])]}
     },
+    "InterferenceAware": {
+        "strict": _as("strict"),
+        "minimumSamples": _as("minimum_samples"),
+        "halfScoreLostSeconds": _as("half_score_lost_seconds"),
+        "sensitiveLostSeconds": _as("sensitive_lost_seconds"),
+        "verdictLostSeconds": _as("verdict_lost_seconds"),
+        "verdictSeconds": _as("verdict_seconds"),
+    },
     "InterPodAffinity": {
         "hardPodAffinityWeight": _as("hard_pod_affinity_weight"),
         "ignorePreferredTermsOfExistingPods": _noted("preferred terms of placed pods always count"),

@@ -1,6 +1,7 @@
 """Reasons why a pod is pending: one sentence, counts per reason, and the reasons node by node."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduler.cluster_state.snapshot import Snapshot
@@ -62,6 +63,11 @@ def rejecting_plugins(failure: Failure, snapshot: Snapshot) -> frozenset[str]:
         for index, reason in enumerate(failure.reasons)
         if ((failure.bits >> index & 1).astype(bool) & live).any()
     )
+
+
+def last_resort(node: str, despite: Iterable[Reason]) -> str:
+    """The sentence about a pod on a node that is avoided."""
+    return f"No other node takes the pod than {node}, which was avoided: {', '.join(each.text for each in despite)}."
 
 
 def sentence(failure: Failure, snapshot: Snapshot, after: str = "") -> str:

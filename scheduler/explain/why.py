@@ -9,7 +9,7 @@ from cluster import Client, Identity, Key, NotFound, Resource
 from scheduler.cycle import BARRED
 from scheduler.engine import NODE, Engine
 from scheduler.explain.debug import score_table
-from scheduler.explain.diagnosis import NodeReasons, by_node, sentence
+from scheduler.explain.diagnosis import NodeReasons, by_node, last_resort, sentence
 from scheduler.framework import Action, ObjectEvent
 from scheduler.lifecycle.conditions import POD
 
@@ -62,6 +62,9 @@ def explain(engine: Engine, pod: Pod, now: float, *, top: int = 5) -> Explanatio
     feasible = int((evaluation.totals > BARRED).sum())
     total = engine.snapshot.node_count
     text = f"{pod.key} fits on {feasible} of {total} nodes; the best is {engine.snapshot.names[row]}."
+    despite = evaluation.class_result.despite(row)
+    if despite:
+        text += f" {last_resort(engine.snapshot.names[row], despite)}"
     if not engine.is_ours(pod):
         text += f" Its schedulerName is {pod.spec.scheduler_name}, so this scheduler leaves it alone."
     return Explanation(text, (), score_table(engine.cycle, attempt, evaluation, top))

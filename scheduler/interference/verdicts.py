@@ -53,7 +53,7 @@ def _verdicts(listed: Iterable[WireVerdict], victim: str = "") -> Iterable[NodeV
             yield NodeVerdict(
                 resource,
                 each.victim or victim,
-                tuple(each.culprits),
+                tuple(filter(None, each.culprits)),
                 each.lost_seconds_per_second,
                 epoch_seconds(each.until),
             )

@@ -49,7 +49,8 @@ class Placer:
 
     def place(self, attempt: Attempt, class_result: ClassResult, row: Row) -> AttemptOutcome:
         """Give the pod its share of the row, and hold it there or start to bind it."""
-        placed = self._placing = Placed(attempt, row, class_result, self._snapshot.names[row], self._starts())
+        node, despite = self._snapshot.names[row], class_result.despite(row)
+        placed = self._placing = Placed(attempt, row, class_result, node, self._starts(), despite)
         outcome = self._reserve_and_permit(placed)
         self._placing = None
         return outcome

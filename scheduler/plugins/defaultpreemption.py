@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from api.kube.times import rfc3339
 from api.protocol import LABEL_PREEMPTION_POLICY
@@ -91,6 +93,10 @@ class DefaultPreemption(Plugin[tuple[()]]):
             config.min_candidate_nodes_absolute,
         )
         start, self._next = self._next, self._next + enough
+        avoided = self.handle.avoided(attempt, rows)
+        return self._among(rows[~avoided], attempt, enough, start) or self._among(rows[avoided], attempt, enough, start)
+
+    def _among(self, rows: NDArray[np.intp], attempt: Attempt, enough: int, start: int) -> list[PreemptionCandidate]:
         budgets = tuple(self.handle.objects(BUDGETS).values())
         found: list[PreemptionCandidate] = []
         violating = 0

@@ -1,11 +1,14 @@
 """InterferenceAware: nodes by predicted lost seconds, and sensitive pods away from nodes where a pod suffers already.
 
+A node where a pod suffers is a last resort: a sensitive pod goes there when no other takes it, to the best of them.
 The prediction sums sensitivity times aggressiveness over the pod and the residents (`scheduler.interference`),
 from WorkloadProfile objects; live verdicts come from the extensions of NodeMetrics.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import msgspec
@@ -30,6 +33,8 @@ PROFILES = custom(WORKLOAD_PROFILE)
 NODE_METRICS = custom(NODE_METRIC)
 NODE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 CULPRIT_BIT = 1 << len(RESOURCES)
+MOST_LOST = 1000.0
+"""Lost seconds per second that a verdict counts for at most."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +52,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Verdicts about less than this many lost seconds per second are passed over."""
     verdict_seconds: float = 300.0
     """A verdict without an end holds for this long after it was last stated."""
+    strict: bool = False
+    """Leave a sensitive pod pending where every node that would take it is under verdict; otherwise it is bound to the
+    node that loses least, with the Event `LastResort`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +67,12 @@ class NeighbourSpec:
     types: tuple[str, ...]
     sensitive: int
     """Bits of the resources it is sensitive to."""
+
+    @property
+    def culprit(self) -> str:
+        """Name of the workload in verdicts; none has the empty one."""
+        named = self.workload
+        return "" if named is None else "/".join((named.kind, named.namespace, named.name))
 
     @property
     def profiled(self) -> bool:
@@ -75,7 +89,7 @@ class Stated:
 
 
 class Interference(Plugin[NeighbourSpec]):
-    """Filters by live verdicts and scores by predicted loss."""
+    """Avoids nodes by live verdicts and scores by predicted loss."""
 
     name = "InterferenceAware"
     rank = 315
@@ -102,8 +116,10 @@ class Interference(Plugin[NeighbourSpec]):
         self._slow_percent = handle.snapshot.column(np.int64, 100)
         """Time that work takes on a node, 100 where it is as fast as the fleet."""
         self._stated: dict[Row, Stated] = {}
-        self._accused: dict[Row, frozenset[str]] = {}
-        """Culprits named by live verdicts of a row."""
+        self._live: dict[Row, tuple[NodeVerdict, ...]] = {}
+        """Live verdicts of the rows that have any."""
+        self._accusing: dict[str, set[Row]] = {}
+        """Rows by culprit that a live verdict names."""
         self._placed: dict[str, tuple[Row, Workload, Traits]] = {}
         """Residents with a workload, by UID, with the traits they were counted with."""
         self._members: dict[Workload, set[str]] = {}
@@ -128,7 +144,7 @@ class Interference(Plugin[NeighbourSpec]):
         """Forget the row."""
         self.pressure_matrix.clear(row)
         self._stated.pop(row, None)
-        self._accused.pop(row, None)
+        self._acquit(row)
 
     def pod_added(self, row: Row, info: PodInfo) -> None:
         """Count the pod's pressure and sensitivity."""
@@ -166,7 +182,7 @@ class Interference(Plugin[NeighbourSpec]):
     def tick(self, now: float) -> Iterable[Write]:
         """Let verdicts expire."""
         self._now = now
-        for row in list(self._accused.keys() | set(np.flatnonzero(self._under.values).tolist())):
+        for row in list(self._live):
             self._judge(row)
         return ()
 
@@ -184,27 +200,28 @@ class Interference(Plugin[NeighbourSpec]):
     def reasons(self, spec: NeighbourSpec) -> tuple[Reason, ...]:
         """One per resource, then the pod's own part in a verdict."""
         return (
-            *(Reason(f"node(s) under {name} interference that the pod is sensitive to") for name in RESOURCES),
-            Reason("node(s) where the pod's own workload disturbs a neighbour"),
+            *(Reason(f"node(s) under {name} interference that the pod is sensitive to", False) for name in RESOURCES),
+            Reason("node(s) where the pod's own workload disturbs a neighbour", resolvable=False),
         )
 
     def filter(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Bits | None:
+        """What is avoided, where the settings are strict."""
+        return self._against(spec, rows) if self.config.strict else None
+
+    def avoid(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Bits | None:
         """Live verdicts on resources that the pod is sensitive to, or at whose cause its workload is."""
-        if not spec.sensitive and not self._accused:
-            return None
-        bits: Bits = self._under.values[rows] & spec.sensitive
-        if spec.workload is not None and self._accused:
-            name = "/".join((spec.workload.kind, spec.workload.namespace, spec.workload.name))
-            disturbed = [row for row, culprits in self._accused.items() if name in culprits]
-            if disturbed:
-                numbers = np.arange(attempt.snapshot.rows_used)[rows]
-                bits |= np.isin(numbers, disturbed) * CULPRIT_BIT
-        return bits
+        return None if self.config.strict else self._against(spec, rows)
 
     def score(self, attempt: Attempt, spec: NeighbourSpec, rows: Rows) -> Scores:
-        """100 where nothing is lost, 50 at the configured loss, towards 0 beyond; less on nodes known to be slow."""
+        """100 where nothing is lost, 50 at the configured loss, towards 0 beyond; less on nodes known to be slow.
+
+        On nodes that are avoided, what the verdicts state is added to what is predicted.
+        """
         slow = self._slow_percent.values[rows]
-        lost = self.lost(spec, rows) if spec.profiled else 0
+        lost: NDArray[np.int64] | int = self.lost(spec, rows) if spec.profiled else 0
+        bits = self._against(spec, rows)
+        if bits is not None and bits.any():
+            lost = lost + self._stated_loss(spec, rows, bits)
         scores: Scores = 10_000 * self._half // ((self._half + lost) * slow)
         return scores
 
@@ -229,7 +246,7 @@ class Interference(Plugin[NeighbourSpec]):
         """One sentence about the pod on the node, for people."""
         cost = self.cost(info, row)
         node = self.handle.snapshot.names[row]
-        verdicts = ", ".join(f"{each.victim} loses to {each.resource}" for each in self._live(row))
+        verdicts = ", ".join(f"{each.victim} loses to {each.resource}" for each in self._live.get(row, ()))
         suffix = f"; under verdict: {verdicts}" if verdicts else ""
         if not cost.total:
             return f"no loss predicted for {info.key} on {node}{suffix}"
@@ -255,7 +272,7 @@ class Interference(Plugin[NeighbourSpec]):
             },
             "verdicts": [
                 {"resource": each.resource, "victim": each.victim, "culprits": list(each.culprits), "lost": each.lost}
-                for each in self._live(row)
+                for each in self._live.get(row, ())
             ],
         }
 
@@ -316,15 +333,37 @@ class Interference(Plugin[NeighbourSpec]):
         self._placed[uid] = (row, workload, after)
         self.handle.snapshot.touch(row)
 
-    def _live(self, row: Row) -> list[NodeVerdict]:
+    def _against(self, spec: NeighbourSpec, rows: Rows) -> Bits | None:
+        """Reason bits of the rows' live verdicts against the class; None when there are none."""
+        if not self._live:
+            return None
+        bits: Bits = self._under.values[rows] & spec.sensitive
+        disturbed = self._accusing.get(spec.culprit)
+        if disturbed:
+            bits |= np.isin(np.arange(self.handle.snapshot.rows_used)[rows], list(disturbed)) * CULPRIT_BIT
+        return bits
+
+    def _stated_loss(self, spec: NeighbourSpec, rows: Rows, bits: Bits) -> NDArray[np.int64]:
+        """Loss that the verdicts behind the bits state, millionths of lost seconds per second, per row."""
+        lost = np.zeros_like(bits)
+        numbers = np.arange(self.handle.snapshot.rows_used)[rows]
+        for index in np.flatnonzero(bits):
+            lost[index] = sum(
+                round(min(max(each.lost, 0.0), MOST_LOST) * MICRO)
+                for each in self._live[int(numbers[index])]
+                if _bit(each) & spec.sensitive or spec.culprit in each.culprits
+            )
+        return lost
+
+    def _holding(self, row: Row) -> tuple[NodeVerdict, ...]:
         stated = self._stated.get(row)
         if stated is None:
-            return []
-        return [
+            return ()
+        return tuple(
             verdict
             for verdict in stated.verdicts
             if verdict.lost >= self.config.verdict_lost_seconds and self._holds(verdict, stated.at_seconds)
-        ]
+        )
 
     def _holds(self, verdict: NodeVerdict, stated_at: float) -> bool:
         if verdict.until_seconds is None:
@@ -333,18 +372,27 @@ class Interference(Plugin[NeighbourSpec]):
 
     def _judge(self, row: Row) -> None:
         """Redo what a row's live verdicts mean."""
-        live = self._live(row)
-        under = 0
-        for verdict in live:
-            under |= 1 << RESOURCES.index(verdict.resource)
-        accused = frozenset(culprit for verdict in live for culprit in verdict.culprits)
-        if under == self._under.values[row] and accused == self._accused.get(row, frozenset()):
+        live = self._holding(row)
+        if live == self._live.get(row, ()):
             return
-        self._under.values[row] = under
-        self._accused.pop(row, None)
-        if accused:
-            self._accused[row] = accused
+        self._acquit(row)
+        if live:
+            self._live[row] = live
+        for culprit in {culprit for verdict in live for culprit in verdict.culprits}:
+            self._accusing.setdefault(culprit, set()).add(row)
+        self._under.values[row] = reduce(or_, map(_bit, live), 0)
         self.handle.snapshot.touch(row)
+
+    def _acquit(self, row: Row) -> None:
+        """Forget the live verdicts of a row."""
+        for culprit in {culprit for verdict in self._live.pop(row, ()) for culprit in verdict.culprits}:
+            self._accusing[culprit].discard(row)
+            if not self._accusing[culprit]:
+                del self._accusing[culprit]
+
+
+def _bit(verdict: NodeVerdict) -> int:
+    return 1 << RESOURCES.index(verdict.resource)
 
 
 def _listed(amounts: Mapping[str, float]) -> str:

@@ -69,6 +69,17 @@ def test_pods_of_a_request_compete_in_its_order() -> None:
     assert nodes_of(ask(made, pod("z", {"cpu": "3"}))) != [""]
 
 
+def test_a_pod_is_not_moved_to_a_node_under_a_verdict() -> None:
+    made = engine([node("a"), node("b")], [pod("p", nodeName="a", labels={LABEL_QOS_CLASS: "LS"})])
+    verdicts = [{"resource": "cpu", "lostSecondsPerSecond": 0.3}]
+    metric = {"metadata": {"name": "b"}, "status": {"extensions": {"interference": {"verdicts": verdicts}}}}
+    told = msgspec.convert(metric, NodeMetric)
+    made.on_object(ObjectEvent(NODE_METRICS, Action.ADD, Key("", "b"), None, told), 0.0)
+    [placement] = ask(made, "uid-p", excluded=("a",)).placements
+    assert placement.node == ""
+    assert "1 node(s) under cpu interference that the pod is sensitive to" in placement.message
+
+
 def test_gone_pods_leave_room() -> None:
     made = engine([node("a")], [pod("old", {"cpu": "3"}, nodeName="a")], kinds=FIT)
     assert nodes_of(ask(made, pod("new", {"cpu": "4"}))) == [""]
