@@ -108,6 +108,8 @@ def run_agent(settings: AgentSettings, config: Path | None, flags: RunFlags, *, 
     cluster = None if flags.standalone else _find_cluster(settings, flags)
     if cluster is not None:
         settings = cluster.settings
+    if strategies is not None and not settings.cluster.enabled:
+        strategies.answered()
     require_root()
     bound_heap()
     logging.basicConfig(

@@ -73,6 +73,9 @@ class RuntimeHooks:
         """Those that answer a runtime, by mode."""
         self.link: RuntimeLink | None = None
         """The way to the runtime's NRI."""
+        self.may_ask: Callable[[float], bool] = lambda _now_seconds: True
+        """Whether protocol state may be asked for at a monotonic second: what pods run with follows from the NodeSLO,
+        too."""
         self._facts_of = facts_of
         self._holds = holds
         self._births_now = BirthWriter(ask_now)
@@ -91,16 +94,16 @@ class RuntimeHooks:
 
     def intents(self, tick: Tick) -> Sequence[Intent]:
         """Return what running pods must have where that changed; else the part that is not in effect, in turns, and
-        silence about the rest. Silent before pods are known, too.
+        silence about the rest. Silent before pods and the NodeSLO are known, too.
         """
         pods, cgroups = self.pods(), tick.window.cgroups
         self.silent = (STRATEGY,)
-        if self.reconciler is None or pods.generation == 0:
+        now = tick.window.last.monotonic_ns / 1e9
+        if self.reconciler is None or pods.generation == 0 or not self.may_ask(now):
             return ()
         settings = self.reconciler.settings(pods, cgroups)
         self._report(self.reconciler.problems)
         widened = self._widened(pods, cgroups)
-        now = tick.window.last.monotonic_ns / 1e9
         if settings is self._asked[0] and widened == self._asked[1]:
             return self._lacking(now)
         self._asked, self._asked_seconds = (settings, widened), now
@@ -230,6 +233,8 @@ def open_runtime_hooks(
         reconciler, pods, facts_of, lambda: enforcer.active_state().actions, enforcer.holds, control.ask_now
     )
     hooks.await_pod = await_pod
+    if control.strategies is not None:
+        hooks.may_ask = control.strategies.may_ask
     if is_on(settings.nri.enabled, automatic) and may_act:
         _open_nri(settings, tree, hooks, facts_of, v1=v1)
     if settings.runtime_proxy.enabled and may_act:

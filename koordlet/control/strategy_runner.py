@@ -8,7 +8,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from api.intents import Intent
+from api.intents import Intent, Setting
 from api.kube.resources import QuantityError, parse_quantity
 from api.qos import QoSClass
 from api.settings import SettingsError, parse
@@ -23,6 +23,8 @@ _EVICTIONS_SECONDS = 3600.0
 """Age up to which evictions are in the view of the strategies."""
 _REFUSALS_SECONDS = 30.0
 """Time for which a pod whose eviction was refused is not chosen again."""
+ANSWER_SECONDS = 5.0
+"""Time for which protocol state waits for the cluster's answer at the start, from the first tick on."""
 
 
 class StrategyRunner:
@@ -57,6 +59,32 @@ class StrategyRunner:
         self.refusals: dict[str, float] = {}
         """Path to the monotonic time of each recent refusal of an eviction."""
         self._failing: set[str] = set()
+        self._awaits_answer = False
+        """Whether the cluster has yet to say what the node's NodeSLO is, and is waited for."""
+        self._asked_since: float | None = None
+
+    def await_answer(self) -> None:
+        """Ask for no protocol state before the cluster has said what the node's NodeSLO is; for a while at most.
+
+        What another spec would have set in the meantime would be written, and taken back a tick later.
+        """
+        self._awaits_answer = True
+
+    def answered(self) -> None:
+        """The cluster has said what the node's NodeSLO is, or that there is none."""
+        self._awaits_answer = False
+
+    def may_ask(self, now: float) -> bool:
+        """Return whether protocol state may be asked for; `now` is monotonic seconds."""
+        if not self._awaits_answer:
+            return True
+        if self._asked_since is None:
+            self._asked_since = now
+        if now - self._asked_since < ANSWER_SECONDS:
+            return False
+        _log.warning("no NodeSLO was heard of in %.0f s; going on with what is known", ANSWER_SECONDS)
+        self._awaits_answer = False
+        return True
 
     @property
     def needs_memory_domains(self) -> bool:
@@ -100,7 +128,10 @@ class StrategyRunner:
         return self.follow(None, source) if self._follows_settings else []
 
     def decide(self, view: NodeView, now: float) -> list[Intent]:
-        """Return the intents of all strategies, in the order of their names; `now` is monotonic seconds."""
+        """Return the intents of all strategies, in the order of their names; `now` is monotonic seconds.
+
+        Before protocol state may be asked for, what an earlier run left of it stays: all strategies are silent.
+        """
         intents: list[Intent] = []
         silent = set()
         self.runs += 1
@@ -120,13 +151,16 @@ class StrategyRunner:
             self.run_seconds[name] += time.perf_counter() - started
             self.problems[name] = len(strategy.problems)
         self.silent = frozenset(silent)
-        return intents
+        if self.may_ask(now):
+            return intents
+        self.silent = frozenset(self.strategies)
+        return [intent for intent in intents if not (isinstance(intent, Setting) and intent.protocol_state)]
 
     def note_eviction(self, path: str, now: float) -> None:
         """Record that the eviction of a pod has begun; `now` as in `decide`."""
         limit = now - _EVICTIONS_SECONDS
         self.evictions = {each: at for each, at in self.evictions.items() if at > limit} | {path: now}
-        self._answered(path)
+        self._end_request(path)
 
     def note_request(self, path: str) -> None:
         """Record that the eviction of a pod is being asked for."""
@@ -136,9 +170,9 @@ class StrategyRunner:
         """Record that the eviction of a pod was refused; the strategies choose others for some time."""
         limit = now - _REFUSALS_SECONDS
         self.refusals = {each: at for each, at in self.refusals.items() if at > limit} | {path: now}
-        self._answered(path)
+        self._end_request(path)
 
-    def _answered(self, path: str) -> None:
+    def _end_request(self, path: str) -> None:
         self.asked -= {path}
 
     def refused(self, now: float) -> frozenset[str]:
@@ -165,6 +199,8 @@ def open_strategies(settings: StrategiesSettings, source: str, *, live: bool = F
         raise refused[0]
     runner = StrategyRunner(strategies, spec, settings.features)
     runner.is_asked = spec is not None
+    if live:
+        runner.await_answer()
     if spec is None:
         # Until the cluster has answered nothing is known, so that what an earlier run left stays.
         runner.silent = frozenset(strategies)

@@ -64,6 +64,11 @@ class ClusterNodeSLO:
         if self._kept is not None:
             self._kept.wait(_LAST_WAIT_SECONDS)
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the API server has answered by the newest call of `newest`."""
+        return self._is_answered
+
     def keep(self, followed: NewSpec) -> None:
         """Keep a spec, none of whose fields was refused, for the next start; called by the one that follows it."""
         if self._kept is not None and self._is_answered:

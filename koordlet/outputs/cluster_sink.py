@@ -67,6 +67,8 @@ class SloFollower:
             if not refused:
                 self._slo.keep(newest)
             _log.info("following %s", newest.source if newest.spec is not None else "no NodeSLO; the settings hold")
+        if self._slo.is_answered and self._strategies is not None:
+            self._strategies.answered()
         if tick.window.cgroups is not self._cgroups:
             self._cgroups = tick.window.cgroups
             paths = host_application_paths(self._applications, kubepods_directories(self._cgroups))

@@ -17,7 +17,8 @@ from koordlet.config import AgentSettings
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.control_loop import ControlLoop, with_enforcement
 from koordlet.control.runtime_hooks import ASK_SECONDS, RuntimeHooks, open_runtime_hooks
-from koordlet.control.strategy_runner import StrategyRunner
+from koordlet.control.strategy_runner import ANSWER_SECONDS, StrategyRunner
+from koordlet.enforcer.lifecycle import open_enforcer
 from koordlet.hooks.settings import HooksSettings
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.pods import NO_PODS, PodContainer, PodFacts, PodTable
@@ -29,7 +30,7 @@ from koordlet.runtime_proxy.hook_types import HookType
 from koordlet.runtime_proxy.settings import HookServiceSettings
 from koordlet.tick import Tick
 from tests.frames import make_frame
-from tests.koordlet.enforcer.hosts import FakeHost
+from tests.koordlet.enforcer.hosts import FakeHost, want
 from tests.koordlet.hooks.facts import strategies
 from tests.koordlet.nri.runtime import Runtime
 from tests.trees import make_tree
@@ -131,6 +132,59 @@ def test_nothing_is_asked_before_pods_are_known(node: Node) -> None:
     node.table = PodTable([BATCH], generation=1)
     node.tick()
     assert hooks.silent == ()
+
+
+def test_it_is_silent_until_the_node_slo_is_heard_of(node: Node) -> None:
+    node.control.strategies = StrategyRunner(strategies())
+    node.control.strategies.await_answer()
+    hooks = node.open()
+    node.table = PodTable([BATCH], generation=1)
+    before = found(node, CONTAINER)
+    for seconds in (2.0, 3.0):
+        node.tick(seconds)
+        assert (hooks.silent, found(node, CONTAINER)) == (("runtime_hooks",), before)
+    node.control.strategies.answered()
+    node.tick(4.0)
+    assert hooks.silent == ()
+    assert found(node, CONTAINER)[1].startswith("150000")
+
+
+def test_it_goes_on_with_what_is_known_where_the_node_slo_is_not_heard_of(node: Node) -> None:
+    node.control.strategies = StrategyRunner(strategies())
+    node.control.strategies.await_answer()
+    node.open()
+    node.table = PodTable([BATCH], generation=1)
+    before = found(node, CONTAINER)
+    node.tick(2.0)
+    node.tick(1.9 + ANSWER_SECONDS)
+    assert found(node, CONTAINER) == before
+    node.tick(2.0 + ANSWER_SECONDS)
+    assert found(node, CONTAINER)[1].startswith("150000")
+
+
+def test_what_an_earlier_run_left_outlasts_the_wait_for_the_node_slo(node: Node) -> None:
+    state = want(Knob.CPU_WEIGHT, "59", POD, "runtime_hooks", protocol_state=True)
+    action = want(Knob.CPU_MAX, "50000 100000", CONTAINER, "response", lease_seconds=30.0)
+    node.control.enforcer.step([state, action])
+    node.control.enforcer.close(handover_seconds=60.0)
+    standing = found(node, POD), found(node, CONTAINER)
+    enforcer = open_enforcer(node.settings.enforcer, node.host.tree)
+    capabilities = CapabilityReader(node.host.tree, Knobs(node.host.tree), "/agent")
+    node.control = ControlLoop(
+        ResponsePolicy(ResponseSettings()), enforcer, capabilities, strategies=StrategyRunner(strategies())
+    )
+    assert node.control.strategies is not None
+    node.control.strategies.await_answer()
+    node.open()
+    node.table = PodTable([BATCH], generation=1)
+    for seconds in (2.0, 3.0):
+        node.tick(seconds)
+        assert (found(node, POD), found(node, CONTAINER)) == standing
+    assert enforcer.active_settings().keys() == {(POD, Knob.CPU_WEIGHT), (CONTAINER, Knob.CPU_MAX)}
+    node.control.strategies.answered()
+    node.tick(4.0)
+    assert enforcer.held_protocol_state()[CONTAINER, Knob.CPU_MAX].value == "150000 100000"
+    assert found(node, CONTAINER)[1].startswith("50000"), "the action stands above it"
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from api.intents import Intent
+from api.intents import Intent, Knob, Setting
 from api.settings import SettingsError
 from koordlet.config import StrategiesSettings as Settings
-from koordlet.control.strategy_runner import StrategyRunner, open_strategies
+from koordlet.control.strategy_runner import ANSWER_SECONDS, StrategyRunner, open_strategies
 from koordlet.strategies.strategy import Strategy, StrategySettings
 from koordlet.strategies.view import NodeInfo, NodeView
 
@@ -35,6 +35,38 @@ def test_a_strategy_that_fails_is_silent_and_counted_and_the_others_go_on() -> N
     assert [intent.target for intent in runner.decide(VIEW, 1.0)] == ["/batch"]
     runner.decide(VIEW, 2.0)
     assert (runner.failures["broken"], runner.failures["willing"], runner.silent) == (2, 0, {"broken"})
+
+
+class Both(Strategy[StrategySettings]):
+    """Asks for an action and for protocol state."""
+
+    section = "extensions.both"
+    settings_type = StrategySettings
+
+    def intents(self, view: NodeView, now: float) -> list[Intent]:
+        state = Setting(
+            strategy="both", target="/state", reason="", knob=Knob.CPU_WEIGHT, value="59", protocol_state=True
+        )
+        return [state, self.reclaim("/batch", 4096, "because")]
+
+
+def test_protocol_state_alone_waits_for_the_cluster_to_answer() -> None:
+    runner = StrategyRunner({"both": Both()})
+    runner.await_answer()
+    assert [intent.target for intent in runner.decide(VIEW, 10.0)] == ["/batch"]
+    assert runner.silent == {"both"}
+    runner.follow({}, "what was kept on disk")
+    assert [intent.target for intent in runner.decide(VIEW, 11.0)] == ["/batch"]
+    runner.answered()
+    assert [intent.target for intent in runner.decide(VIEW, 12.0)] == ["/state", "/batch"]
+    assert runner.silent == frozenset()
+
+
+def test_the_wait_for_the_cluster_to_answer_ends() -> None:
+    runner = StrategyRunner({"both": Both()})
+    runner.await_answer()
+    asked = [len(runner.decide(VIEW, now)) for now in (10.0, 9.9 + ANSWER_SECONDS, 10.0 + ANSWER_SECONDS, 10.1)]
+    assert asked == [1, 1, 2, 2]
 
 
 def test_without_a_node_slo_no_strategy_runs() -> None:

@@ -18,15 +18,26 @@ from cluster import EVENTS, NODES, Client, Key, custom, merge_patch
 from cluster.twin import Twin
 from koordlet.agent.sinks import Sink
 from koordlet.config import AgentSettings, EnforcerSettings, StrategiesSettings
+from koordlet.control.capabilities import CapabilityReader
+from koordlet.control.control_loop import ControlLoop
 from koordlet.control.reports import ControlReports
-from koordlet.control.strategy_runner import StrategyRunner, open_strategies
+from koordlet.control.strategy_runner import ANSWER_SECONDS, StrategyRunner, open_strategies
+from koordlet.host.knobs.knobs import Knobs
 from koordlet.identity.host_applications import HostApplicationGroup
+from koordlet.identity.pods import PodTable
 from koordlet.kube.settings import ClusterSettings
 from koordlet.outputs.cluster_links import ClusterLinks, links_of
 from koordlet.outputs.cluster_sink import open_cluster
 from koordlet.prediction.settings import PredictionSettings
+from koordlet.response.policy import ResponsePolicy
+from koordlet.response.settings import ResponseSettings
+from tests.koordlet.control.test_runtime_hooks import BATCH as BATCH_POD
+from tests.koordlet.control.test_runtime_hooks import CONTAINER, NRI_OFF, PATHS
+from tests.koordlet.control.test_runtime_hooks import Node as HookedNode
+from tests.koordlet.enforcer.hosts import FakeHost
 from tests.koordlet.kube.test_verdict_entries import BATCH, cgroup, pod, table
 from tests.koordlet.kube.ticks import GIB, Node
+from tests.trees import make_tree
 from tests.waiting import wait_for
 
 SLOS, METRICS = custom(NODE_SLO), custom(NODE_METRIC)
@@ -141,6 +152,44 @@ def test_an_agent_that_starts_while_the_api_server_is_away_follows_what_it_follo
         until(sink, node, lambda: not third.is_asked)
         assert third.silent == frozenset()
         wait_for(lambda: not (tmp_path / "node-slo.json").exists())
+
+
+@pytest.mark.parametrize("is_away", [False, True], ids=["answers", "away"])
+def test_nothing_is_set_at_the_start_that_the_node_slo_takes_back(
+    twin: Twin, strategies: StrategyRunner, agent: FakeAgent, tmp_path: Path, is_away: bool
+) -> None:
+    """A batch pod has its quota, but where the NodeSLO has one quota for all."""
+    host = FakeHost(tmp_path / "host")
+    make_tree(host.root, {"sys/devices/system/cpu/online": "0-7\n"})
+    for path in PATHS.values():
+        host.make(path)
+    capabilities = CapabilityReader(host.tree, Knobs(host.tree), "/agent")
+    control = ControlLoop(ResponsePolicy(ResponseSettings()), host.enforcer(), capabilities, strategies=strategies)
+    on_node = HookedNode(host, control, AgentSettings(enforcer=host.settings(), nri=NRI_OFF))
+    on_node.table = PodTable([BATCH_POD], generation=1)
+    twin.load(SLOS, [slo(resourceUsedThresholdWithBE={"enable": True, "cpuSuppressPolicy": "cfsQuota"})])
+    quotas: list[str] = []
+    node = Node({"/x": 1.0}, {})
+    with ExitStack() as stack:
+        hooks = on_node.open()
+        stack.callback(control.close)
+        stack.callback(hooks.close)
+        sink = opened(
+            stack, "http://127.0.0.1:1" if is_away else twin.url, agent, ClusterLinks(strategies=strategies), tmp_path
+        )
+
+        def asked() -> bool:
+            tick = node.tick()
+            on_node.tick(tick.window.last.monotonic_ns / 1e9)
+            quotas.append(host.text(CONTAINER, "cpu.max"))
+            sink(tick)
+            return hooks.silent == ()
+
+        wait_for(asked)
+    if is_away:
+        assert quotas == ["max 100000"] * round(ANSWER_SECONDS) + ["150000 100000"]
+    else:
+        assert set(quotas) == {"max 100000"}
 
 
 def slo(**spec: object) -> dict[str, object]:
