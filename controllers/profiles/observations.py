@@ -13,6 +13,7 @@ before its last release fades.
 import logging
 import math
 import zlib
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -116,6 +117,8 @@ class Observations(Projection[Observed]):
         self._free: list[int] = []
         """Numbers of these."""
         self._heard_seconds: dict[str, float] = {}
+        self._unlearned: OrderedDict[str, None] = OrderedDict()
+        """Names of these that have no number; the one that was not heard for longest comes first."""
         self._suffers: dict[tuple[int, int], bool] = {}
         """Workload and resource of all that ever lost; whether the last loss was known by correlation only."""
         self._quiet: NDArray[np.float32] = np.zeros((0, len(RESOURCES)), np.float32)
@@ -186,12 +189,14 @@ class Observations(Projection[Observed]):
             return
         if name not in heard and len(heard) >= MOST_WORKLOADS:
             # What is learned of a workload goes with its name: of those only silence takes it.
-            others = sorted(heard.keys() - self._numbers.keys(), key=heard.__getitem__)
-            if not others:
+            if not self._unlearned:
                 return
-            for oldest in others[: MOST_WORKLOADS // 10]:
-                del heard[oldest]
+            oldest, _ = self._unlearned.popitem(last=False)
+            del heard[oldest]
         heard[name] = max(time, heard.get(name, time))
+        if name not in self._numbers:
+            self._unlearned[name] = None
+            self._unlearned.move_to_end(name)
 
     def _age(self, seconds: float, time: float) -> None:
         # By what all nodes reported: a single node's clock moves it by its share of the fleet.
@@ -206,6 +211,7 @@ class Observations(Projection[Observed]):
     def _forget(self, before_seconds: float) -> None:
         """Forget the workloads that were not heard of since, such as jobs of names that never come again."""
         self._heard_seconds = {name: at for name, at in self._heard_seconds.items() if at >= before_seconds}
+        self._unlearned = OrderedDict.fromkeys(name for name in self._unlearned if name in self._heard_seconds)
         gone = [number for name, number in self._numbers.items() if name not in self._heard_seconds]
         if not gone:
             return
@@ -333,6 +339,7 @@ class Observations(Projection[Observed]):
                 self._free.append(len(self._names))
                 self._names.append("")
             number = self._numbers[workload] = self._free.pop()
+            self._unlearned.pop(workload, None)
             self._names[number] = workload
         try:
             share = float(parse_quantity(pod.pod_usage.resources.get(CPU, 0), 1000)) / 1000 / cores

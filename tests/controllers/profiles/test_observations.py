@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from api.kube.interference import RESOURCES, WireUsualValues
+from api.crds.node_metric import PodUsage
+from api.kube.interference import EXTENSION_WORKLOAD, RESOURCES, WireUsualValues
 from api.kube.times import rfc3339
 from cluster import DeltaType, Key, StoreDelta
 from controllers.kinds import NODE
@@ -292,6 +293,52 @@ def test_names_that_a_node_invents_take_no_learned_workload_with_them(monkeypatc
     seen = found.value()
     assert {name for name in seen.workloads if name} == {name_of(1), name_of(2)}
     assert len(seen.heard_seconds) <= 30
+
+
+class Counted(str):
+    """A name that counts how often it is looked up, or looked at in a comparison of many names."""
+
+    looked_up = 0
+
+    def __hash__(self) -> int:
+        Counted.looked_up += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("learned", [pytest.param(999, id="one-unlearned"), pytest.param(1000, id="all-learned")])
+def test_a_name_that_there_is_no_room_for_costs_no_look_at_all_others(
+    monkeypatch: pytest.MonkeyPatch, learned: int
+) -> None:
+    monkeypatch.setattr(observations, "MOST_WORKLOADS", 1000)
+    found = Observations()
+    found.value()
+    added(found, 1)
+    names = [Counted(f"Job/ci/run-{number}") for number in range(1000)]
+    for name in names:
+        found._hear(name, NOW)
+    for name in names[:learned]:
+        usage = PodUsage(name="p", namespace="ci", extensions={EXTENSION_WORKLOAD: name})
+        assert found._pod(usage, 4.0) is not None
+    before = Counted.looked_up
+    for number in range(100):
+        found._hear(f"Job/ci/more-{number}", NOW + number)
+    assert Counted.looked_up - before <= 2 * 100
+    kept = set(found.value().heard_seconds)
+    assert kept >= set(names[:learned])
+    assert ("Job/ci/more-99" in kept) == (learned == 999)
+    assert len(kept) == 1000
+
+
+def test_the_name_that_was_not_heard_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observations, "MOST_WORKLOADS", 3)
+    found = Observations()
+    for name, time in (("a", 0.0), ("b", 1.0), ("c", 2.0), ("a", 3.0), ("d", 4.0), ("e", 5.0)):
+        found._hear(f"Job/ci/{name}", NOW + time)
+    assert set(found.value().heard_seconds) == {"Job/ci/a", "Job/ci/d", "Job/ci/e"}
+    found._forget(NOW + 5.0)
+    for name, time in (("f", 6.0), ("g", 7.0), ("h", 8.0)):
+        found._hear(f"Job/ci/{name}", NOW + time)
+    assert set(found.value().heard_seconds) == {"Job/ci/f", "Job/ci/g", "Job/ci/h"}
 
 
 def test_usual_values_of_workloads_that_are_gone_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
