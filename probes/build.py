@@ -1,7 +1,8 @@
 """Build the BPF objects: clang on `bpf/*.bpf.c`, once for each target architecture, cached by content.
 
 The programs bring their own definitions of the kernel fields they read (kernel.bpf.h) and CO-RE fits them to the
-running kernel at load, so the build needs no kernel headers, no BTF and gives the same object on every host.
+running kernel at load, so the build needs no kernel headers, no BTF and gives the same object on every host, in every
+folder.
 
     python -m probes.build            build for this machine's architecture and report it
     python -m probes.build x86 arm64  build for the named targets
@@ -71,15 +72,17 @@ def _compile(source: Path, destination: Path, wanted: str) -> None:
         "-Wall",
         "-Werror",
         "-Wno-missing-declarations",
-        f"-I{SOURCES}",
-        f"-I{PLAIN_C}",
+        # BTF names the source of each line: relative to here, lest objects differ by the folder of the tree.
+        "-fdebug-compilation-dir=.",
+        f"-I{SOURCES.name}",
+        f"-I{PLAIN_C.name}",
         f"-I/usr/include/{platform.machine()}-linux-gnu",
         "-c",
-        str(source),
+        str(source.relative_to(SOURCES.parent)),
         "-o",
-        str(destination),
+        str(destination.absolute()),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=SOURCES.parent, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{source}:\n{done.stderr}")
     strip = next((path for path in map(shutil.which, _STRIPS) if path), None)

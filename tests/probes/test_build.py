@@ -1,5 +1,6 @@
-"""Rebuilds after a changed source, and the C sources that an installed package carries."""
+"""Rebuilds after a changed source, objects that are the same in every folder, C sources of an installed package."""
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -30,6 +31,22 @@ def test_changed_header_of_plain_c_rebuilds(sources: Path) -> None:
     assert build.build(target) == []
     (sources / "c" / "answer.h").write_text("#define ANSWER 43\n")
     assert [path.name for path in build.build(target)] == ["tiny.bpf.o"]
+
+
+def test_an_object_is_the_same_in_every_folder(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = '__attribute__((section("raw_tp/x"))) int answered(int *context) { return *context + ANSWER; }\n'
+    with (sources / "bpf" / "tiny.bpf.c").open("a") as stream:
+        stream.write(program)
+    other = shutil.copytree(sources, sources.with_name("another folder"))
+    target = next(iter(TARGETS.values()))
+    (first,) = build.build(target)
+    for name, folder in (("SOURCES", "bpf"), ("PLAIN_C", "c"), ("OBJECTS", "objects")):
+        monkeypatch.setattr(build, name, other / folder)
+    (second,) = build.build(target)
+    assert first != second
+    assert first.read_bytes() == second.read_bytes()
+    assert str(sources).encode() not in first.read_bytes()
+    assert b"bpf/tiny.bpf.c" in first.read_bytes(), "BTF names the source"
 
 
 def test_package_carries_every_c_source() -> None:
