@@ -1,4 +1,5 @@
-"""A minimal Debian, made by mmdebstrap: package and wheelhouse installed, run, removed on 12; README's commands.
+"""A minimal Debian, made by mmdebstrap: package and wheelhouse installed, run, removed on 12, BCC where the kernel has
+no BTF; README's commands.
 
 Outside the usual runs: KOORD_DIST=dist, a folder that `python -m deploy.release wheelhouse deb` filled,
 asks for it, as root; it takes some minutes and 5 GB of the temporary directory. KOORD_DEBIAN_FILES names files of this
@@ -160,6 +161,19 @@ def test_pipx_installs_from_the_wheelhouse_without_a_network(minimal: Debian, ma
     minimal.run("sh", "-c", f"cd / && {command}")
     assert VERSION in minimal.run("/root/.local/bin/koordlet", "--version")
     assert "Usage:" in minimal.run("/root/.local/bin/koord-manager", "--help")
+
+
+def test_a_kernel_without_btf_gets_bcc_and_its_headers(minimal: Debian) -> None:
+    """As on Debian's own kernel with its BTF hidden. What BCC then measures: tests/kernel/test_bcc.py in a guest."""
+    (release,) = re.findall(r"Depends: linux-headers-(\S+)", minimal.run("apt-cache", "depends", "linux-headers-amd64"))
+    named = minimal.root / "usr/sbin/uname"
+    named.write_text(f"#!/bin/sh\necho {release}\n")
+    named.chmod(0o755)
+    shutil.copytree(ROOT / "deploy", minimal.root / "srv/koord/deploy")
+    told = minimal.run("env", "KOORD_BTF=/none", "/srv/koord/deploy/provision.sh", "run", online=True)
+    print(told.strip().splitlines()[0])
+    assert minimal.run("/usr/bin/python3", "-c", "from bcc import BPF; print(BPF.__name__)").strip() == "BPF"
+    assert (minimal.root / f"usr/src/linux-headers-{release}/Makefile").is_file()
 
 
 @pytest.mark.parametrize("minimal", ["bookworm", "trixie"], indirect=True)
