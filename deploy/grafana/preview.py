@@ -43,6 +43,8 @@ MOST_SERIES = len(_COLOURS)
 """Of one panel; Grafana shows all."""
 _STEP = 30
 """Pixels of a row of the grid."""
+_STAMP = 90
+"""Pixels of a time on the axis with those between it and the next."""
 
 Point = tuple[float, float]
 
@@ -159,12 +161,18 @@ def page(board: Dashboard, answer: Answer) -> str:
 def _panel(panel: Panel, answer: Answer) -> str:
     at_once = panel.kind != "timeseries"
     found = [each for query in panel.queries for each in answer(query, at_once) if each.points]
-    drawn = _DRAW[panel.kind](panel, found) if found else '<div class="none">no data</div>'
+    drawn = _DRAW[panel.kind](panel, found) if found else _nothing(panel)
     # Bars and tables have a row for each series and no axis: what is below them would be empty.
     high = 0 if panel.kind in ("bargauge", "table") and found else panel.height * _STEP
     style = f"grid-column:span {panel.width};min-height:{high}px"
     about = f' title="{escaped(panel.about)}"' if panel.about else ""
     return f'<section style="{style}"><h3{about}>{escaped(panel.title)}</h3>{drawn}</section>'
+
+
+def _nothing(panel: Panel) -> str:
+    """What a panel without data says; one that is often empty, why."""
+    why = f": {panel.about[:1].lower()}{panel.about[1:].rstrip('.')}" if panel.only_faults and panel.about else ""
+    return f'<div class="none">no data{escaped(why)}</div>'
 
 
 def _round(most: float, panel: Panel) -> float:
@@ -175,6 +183,8 @@ def _round(most: float, panel: Panel) -> float:
     unit = base ** math.floor(math.log(most, base)) if most >= 1 or base == 1000 else 1.0
     unit /= 100 if panel.unit == "percentunit" else 1
     step = most / unit / 4
+    if base == 1024 and step < 1:
+        return 4 * unit * next(each for each in (0.25, 0.5, 1) if each >= step * (1 - 1e-9))
     size = 10.0 ** math.floor(math.log10(step))
     return (
         4 * unit * size * next(each for each in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if each * size >= step * (1 - 1e-9))
@@ -246,9 +256,10 @@ def _lines(panel: Panel, found: Sequence[Series]) -> str:
         parts.append(
             f'<text x="{left - 6}" y="{y + 3:.1f}" text-anchor="end">{escaped(amount(value, panel.unit))}</text>'
         )
-    for step in range(5):
-        at = times[0] + span * step / 4
-        anchor = ("start", "middle", "middle", "middle", "end")[step]
+    last = min(4, plot_wide // _STAMP)
+    for step in range(last + 1):
+        at = times[0] + span * step / last
+        anchor = "start" if step == 0 else "end" if step == last else "middle"
         stamp = time.strftime("%H:%M:%S" if span < 3600 else "%H:%M", time.gmtime(at))
         parts.append(f'<text x="{at_x(at):.1f}" y="{plot_high + 20}" text-anchor="{anchor}">{stamp}</text>')
     for number in range(len(shown)):

@@ -1,5 +1,6 @@
 """Pages of dashboards without Grafana: every kind of panel is drawn, names of strangers stay text."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -32,6 +33,20 @@ def test_every_panel_of_every_dashboard_is_drawn(board: Dashboard) -> None:
 def test_a_panel_without_data_says_so() -> None:
     board = Dashboard("b", "B", "", [("row", [Panel("empty", [Query("up")])])])
     assert "no data" in page(board, nothing)
+
+
+def test_a_panel_that_is_often_empty_says_why() -> None:
+    board = Dashboard(
+        "b", "B", "", [("row", [Panel("p", [Query("up")], only_faults=True, about="Empty until it rains.")])]
+    )
+    assert "no data: empty until it rains<" in page(board, nothing)
+
+
+@pytest.mark.parametrize(("width", "stamps"), [(6, 4), (8, 5), (24, 5)])
+def test_times_on_a_narrow_axis_do_not_overlap(width: int, stamps: int) -> None:
+    line = Series("p", {}, [(0.0, 1.0), (60.0, 2.0)])
+    board = Dashboard("b", "B", "", [("row", [Panel("p", [Query("up")], width=width)])])
+    assert len(re.findall(r"\d\d:\d\d:\d\d<", page(board, lambda _query, _at_once: [line]))) == stamps
 
 
 @pytest.mark.parametrize(
@@ -71,6 +86,7 @@ def test_a_legend_has_slashes_between_the_labels_that_are_there(labels: dict[str
         pytest.param(0.111, "s", 0.12, id="milliseconds"),
         pytest.param(1.12, "percentunit", 1.2, id="share"),
         pytest.param(23.5 * 1024**3, "bytes", 24 * 1024**3, id="bytes"),
+        pytest.param(2.57 * 1024**3, "bytes", 4 * 1024**3, id="parts-of-a-unit"),
         pytest.param(8.43, "s", 10.0, id="seconds"),
         pytest.param(0.0, "ops", 1.0, id="nothing"),
     ],
