@@ -53,7 +53,20 @@ def running_kernel() -> Kernel:
 @pytest.fixture
 def kernel(running_kernel: Kernel) -> Kernel:
     """The running kernel, with no refusal of another test's probe on record."""
-    fresh = copy.copy(running_kernel)
+    return _without_refusals(running_kernel)
+
+
+@pytest.fixture(scope="module")
+def module_kernel(running_kernel: Kernel) -> Kernel:
+    """The same for a probe that the tests of a module share, of which each looks at what grew, in cgroups of its own.
+
+    The verifier takes up to ten seconds for the programs of one probe on an emulated CPU.
+    """
+    return _without_refusals(running_kernel)
+
+
+def _without_refusals(kernel: Kernel) -> Kernel:
+    fresh = copy.copy(kernel)
     fresh.refusals = {}
     return fresh
 

@@ -24,9 +24,9 @@ SECONDS = 2.0
 WAKEUPS = 211
 
 
-@pytest.fixture
-def probe(kernel: Kernel) -> Iterator[Cpu]:
-    opened = Cpu.open(kernel, ProbeLimits())
+@pytest.fixture(scope="module")
+def probe(module_kernel: Kernel) -> Iterator[Cpu]:
+    opened = Cpu.open(module_kernel, ProbeLimits())
     yield opened
     opened.close()
 

@@ -86,9 +86,9 @@ time.sleep(60)
 """
 
 
-@pytest.fixture
-def probe(kernel: Kernel) -> Iterator[Net]:
-    opened = Net.open(kernel, ProbeLimits())
+@pytest.fixture(scope="module")
+def probe(module_kernel: Kernel) -> Iterator[Net]:
+    opened = Net.open(module_kernel, ProbeLimits())
     yield opened
     opened.close()
 

@@ -19,14 +19,14 @@ QUOTA_US, PERIOD_US = 5_000, 20_000
 THROTTLED_NS = 900_000_000  # some 80 episodes and more on one CPU
 
 
-@pytest.fixture(params=["traced", "switched"])
-def probe(kernel: Kernel, request: pytest.FixtureRequest) -> Iterator[Throttle]:
+@pytest.fixture(scope="module", params=["traced", "switched"])
+def probe(module_kernel: Kernel, request: pytest.FixtureRequest) -> Iterator[Throttle]:
     """The probe by each way this kernel allows, not only the one that `open` chooses."""
-    if request.param == "switched" and not has_queue_clock(kernel):
+    if request.param == "switched" and not has_queue_clock(module_kernel):
         pytest.xfail("this kernel's queues keep no throttle clock that can be reached")
     try:
         ways = {"traced": Throttle._open_traced, "switched": Throttle._open_switched}
-        opened = Throttle(ways[request.param](kernel, ProbeLimits()), request.param)
+        opened = Throttle(ways[request.param](module_kernel, ProbeLimits()), request.param)
     except Unsupported as refusal:
         assert request.param == "traced", refusal
         pytest.xfail(f"this kernel refuses to trace functions: {refusal}")

@@ -23,12 +23,21 @@ PATIENCE_SECONDS = 30.0
 WINDOW = (10_000_000, 50_000_000)
 
 
+@pytest.fixture(scope="module")
+def opened(module_kernel: Kernel) -> Iterator[Tripwire]:
+    probe = Cpu.open(module_kernel, ProbeLimits(options={"cpu": {"tripwire": True}}))
+    assert probe.tripwire is not None
+    yield probe.tripwire
+    probe.close()
+
+
 @pytest.fixture
-def wire(kernel: Kernel) -> Iterator[Tripwire]:
-    opened = Cpu.open(kernel, ProbeLimits(options={"cpu": {"tripwire": True}}))
-    assert opened.tripwire is not None
-    yield opened.tripwire
-    opened.close()
+def wire(opened: Tripwire) -> Tripwire:
+    """Watches nothing, and has told all there was to tell."""
+    opened.watch({}, set())
+    while opened.wait(0.1):
+        pass
+    return opened
 
 
 def await_run(pid: int) -> None:
