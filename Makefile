@@ -12,8 +12,9 @@ SPARK := build/spark
 # What takes the place of a guest in `make test-vm`, as BESIDE=test-pure.
 BESIDE :=
 
-# Processes that divide the tests without figures of the running kernel; the others have the machine to themselves.
-WORKERS := $(shell nproc)
+# Processes that divide the tests without figures of the running kernel; the others have the machine to themselves. One
+# more than CPUs: a test of the kernel waits for most of its time, for its turn too.
+WORKERS := $(shell echo $$(($$(nproc) + 1)))
 DIVIDED = $(if $(filter-out 0 1,$(WORKERS)),-n $(WORKERS) --dist worksteal)
 
 .PHONY: setup install uninstall wheel deb image image-bcc release proto docs manifests dashboards run test test-alone test-divided test-kernel test-pure test-vm test-cluster test-cluster-guest test-spark lint bench bpf clean provision provision-test
@@ -65,7 +66,7 @@ uninstall: ## the reverse; settings, state and logs stay
 ifeq ($(KERNELS),all)
 test: ## with KERNELS=all the kernel tests on every kernel too, and the tests that take no figures beside the guests
 	@$(MAKE) --no-print-directory test-alone
-	@$(MAKE) --no-print-directory test-vm BESIDE="test-divided WORKERS=1"
+	@$(MAKE) --no-print-directory test-vm BESIDE="test-divided WORKERS=2"
 else
 test: ## every test; those of the running kernel too when root
 	@status=0; \

@@ -94,12 +94,15 @@ def is_readable(value: object) -> bool:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run tests of the kernel one at a time, also where several processes divide the tests among them.
 
-    Around fixtures of modules and the clock of the time-out: a test that waits for its turn has not begun.
+    Those marked `beside(together=True)` share a turn. Around fixtures of modules and the clock of the time-out: a test
+    that waits for its turn has not begun.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ or item.get_closest_marker("kernel") is None:
         return (yield)
+    beside = item.get_closest_marker("beside")
+    together = beside is not None and beside.kwargs.get("together", False)
     with LOCKED.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH if together else fcntl.LOCK_EX)
         return (yield)
 
 

@@ -84,6 +84,7 @@ def test_an_example_passes_its_own_tests(copy: Path, kind: str) -> None:
 
 
 @pytest.mark.kernel
+@pytest.mark.beside(together=True)
 def test_the_example_probe_counts_on_the_running_kernel(copy: Path) -> None:
     built = run(copy, sys.executable, "-m", "probes.build")
     assert built.returncode == 0, built.stdout + built.stderr

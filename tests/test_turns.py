@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -29,22 +31,45 @@ def made():
     Path("made").touch()
 
 @pytest.mark.kernel
+{mark}
 @pytest.mark.timeout(1)
 def test_it(made):
     Path("run").touch()
 """
 
 
-def test_a_test_that_waits_for_its_turn_has_not_begun(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(PLUGIN)
-    (tmp_path / "test_inner.py").write_text(MODULE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = kernel\n")
+def started(directory: Path, mark: str) -> subprocess.Popen[str]:
+    """One process of several, with one test that has this mark too."""
+    (directory / "conftest.py").write_text(PLUGIN)
+    (directory / "test_inner.py").write_text(MODULE.format(mark=mark))
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n  kernel\n  beside\n")
     environment = {**os.environ, "PYTEST_XDIST_WORKER": "gw0", "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_ADDOPTS", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    return subprocess.Popen(command, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_that_go_together_share_a_turn(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-        inner = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        inner = started(tmp_path, "@pytest.mark.beside(together=True)")
+        told, _ = inner.communicate(timeout=60)
+    assert inner.returncode == 0, told
+    assert (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("mark", "other"),
+    [
+        pytest.param("", fcntl.LOCK_EX, id="alone"),
+        pytest.param("@pytest.mark.beside", fcntl.LOCK_SH, id="beside-one-of-those-that-go-together"),
+        pytest.param("@pytest.mark.beside(together=True)", fcntl.LOCK_EX, id="together-beside-another"),
+    ],
+)
+def test_a_test_that_waits_for_its_turn_has_not_begun(tmp_path: Path, mark: str, other: int) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, other)
+        inner = started(tmp_path, mark)
         wait_for(lambda: (tmp_path / "collected").exists() or inner.poll() is not None)
         time.sleep(1.5)  # longer than the time-out of the test
         assert inner.poll() is None, inner.communicate()[0]

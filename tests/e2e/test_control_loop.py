@@ -78,6 +78,7 @@ def test_without_enforcing_nothing_is_written_and_the_audit_says_what_would_be(s
     assert (audit(stage)[0]["target"], audit(stage)[0]["to"]) == (f"{ROOT}/batch", "1")
 
 
+@pytest.mark.beside
 def test_the_demo_shows_three_phases_and_leaves_nothing(tmp_path: Path) -> None:
     from rich.console import Console
 

@@ -10,7 +10,7 @@ import pytest
 from probes.build import object_path
 from probes.probe import Kernel
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside(together=True)]
 
 HIDE_BTF = "mount -t tmpfs none /sys/kernel/btf"
 

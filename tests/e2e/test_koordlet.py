@@ -18,7 +18,7 @@ from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 from tests.waiting import alive, wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside]
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
 SCHEMA = json.loads(Path("docs/snapshot.schema.json").read_text())
@@ -131,6 +131,7 @@ def test_nothing_is_left_of_a_killed_agent(kernel: Kernel, tmp_path: Path) -> No
     assert (sorted(Path("/sys/fs/bpf").rglob("*")) if Path("/sys/fs/bpf").exists() else []) == pinned
 
 
+@pytest.mark.beside(together=True)
 def test_a_hangup_reads_the_settings_again_and_names_what_needs_a_restart(kernel: Kernel, tmp_path: Path) -> None:
     with running(tmp_path) as (process, _, log):
         settings = tmp_path / "koordlet.toml"
@@ -143,6 +144,7 @@ def test_a_hangup_reads_the_settings_again_and_names_what_needs_a_restart(kernel
         wait_for(lambda: "the settings stay as they were" in log.read_text(), check=alive(process, log))
 
 
+@pytest.mark.beside(together=True)
 def test_the_agent_never_writes_to_a_cgroup(kernel: Kernel, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     calls = "trace=openat,open,creat,mkdir,mkdirat,rmdir"
@@ -177,12 +179,14 @@ def test_snapshot_is_valid_and_sums(kernel: Kernel, tree: CgroupTree) -> None:
     assert set(nulls) <= set(found["host"]["unsupported"])
 
 
+@pytest.mark.beside(together=True)
 def test_snapshot_as_a_table(kernel: Kernel) -> None:
     done = subprocess.run([*KOORDLET, "snapshot", "--seconds", "0.5"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "worst culprit" in done.stdout
 
 
+@pytest.mark.beside(together=True)
 def test_doctor(kernel: Kernel) -> None:
     done = subprocess.run([*KOORDLET, "doctor", "--json"], capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)
@@ -193,6 +197,7 @@ def test_doctor(kernel: Kernel) -> None:
     assert "yes" in subprocess.check_output([*KOORDLET, "doctor"], text=True)
 
 
+@pytest.mark.beside(together=True)
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

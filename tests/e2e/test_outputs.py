@@ -28,7 +28,7 @@ from tests.cgroups import CgroupTree, TestCgroup
 from tests.koordlet.kube.test_verdict_entries import BATCH, WEB, pod
 from tests.waiting import alive, wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside]
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
 BUSY = ["sh", "-c", "while :; do :; done"]

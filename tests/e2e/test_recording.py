@@ -16,7 +16,7 @@ from probes.probe import Kernel
 from tests.cgroups import CgroupTree
 from tests.waiting import alive, wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside]
 
 CONFIG = """
 interval_seconds = 0.25

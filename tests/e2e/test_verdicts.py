@@ -82,6 +82,7 @@ def running(directory: Path, settings: str = "") -> Iterator[Told]:
 
 
 @pytest.mark.kernel
+@pytest.mark.beside
 def test_a_verdict_opens_with_its_culprit_and_closes_when_the_culprit_goes(
     kernel: Kernel, tree: CgroupTree, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_verdict_opens_with_its_culprit_and_closes_when_the_culprit_goes(
 
 
 @pytest.mark.kernel
+@pytest.mark.beside(together=True)
 def test_a_closed_pipe_ends_the_agent_cleanly(kernel: Kernel, tmp_path: Path) -> None:
     with running(tmp_path) as told:
         assert told.process.stdout
@@ -146,6 +148,7 @@ def test_check_config_checks_rules_too(tmp_path: Path, settings: str, words: lis
 
 
 @pytest.mark.kernel
+@pytest.mark.beside(together=True)
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -10,7 +10,7 @@ from koordlet.demo.layout import Layout
 from koordlet.demo.stage import staged
 from tests.cgroups import CgroupTree
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(600)]
 READY_SECONDS = 240.0
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("scenario", "tool"), [("cpu-hog", "sysbench"), ("read-flood", "fio"), ("packet-flood", "iperf3")]
 )

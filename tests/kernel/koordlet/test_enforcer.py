@@ -32,7 +32,7 @@ from tests.disks import NoDiskError, scratch_disk
 from tests.frames import cgroup_info
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside(together=True)]
 
 HOST = HostTree()
 V1 = find_hierarchies(HOST).version == 1

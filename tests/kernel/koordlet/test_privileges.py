@@ -20,7 +20,7 @@ import yaml
 from tests.cgroups import CgroupTree
 from tests.waiting import alive, wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside(together=True)]
 
 ROOT = Path(__file__).parents[3]
 VALUES = yaml.safe_load((ROOT / "deploy/chart/values.yaml").read_text())["koordlet"]["capabilities"]

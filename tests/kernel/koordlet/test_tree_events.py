@@ -8,7 +8,7 @@ from koordlet.host.cgroups.tree_events import TreeEvents
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside(together=True)]
 
 
 @pytest.fixture

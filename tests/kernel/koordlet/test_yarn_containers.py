@@ -25,7 +25,7 @@ from tests.cgroups import CgroupTree, TestCgroup
 from tests.frames import cgroup_info
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.beside(together=True)]
 
 HOST = HostTree()
 MIB = 1 << 20
