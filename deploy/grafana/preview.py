@@ -141,7 +141,7 @@ def _scaled(value: float, base: int, names: Sequence[str]) -> str:
     size = 0
     while abs(value) >= base and size < len(names) - 1:
         value, size = value / base, size + 1
-    return f"{value:.3g} {names[size]}"
+    return f"{value:.3g} {names[size]}" if abs(value) < 999.5 else f"{value:.0f} {names[size]}"
 
 
 def page(board: Dashboard, answer: Answer) -> str:

@@ -56,6 +56,7 @@ def test_times_on_a_narrow_axis_do_not_overlap(width: int, stamps: int) -> None:
         pytest.param(0.0023, "s", "2.3 ms", id="milliseconds"),
         pytest.param(0.0, "s", "0 s", id="zero"),
         pytest.param(3 * 1024**3, "bytes", "3 GiB", id="bytes"),
+        pytest.param(1010 * 1024.0**2, "bytes", "1010 MiB", id="nearly-the-next-unit"),
         pytest.param(2048.0, "Bps", "2 KiB/s", id="bytes-a-second"),
         pytest.param(1500.0, "ops", "1.5 k/s", id="rate"),
         pytest.param(1.5, "cores", "1.5", id="cores"),
