@@ -148,7 +148,7 @@ def test_a_hangup_reads_the_settings_again_and_names_what_needs_a_restart(kernel
 def test_the_agent_never_writes_to_a_cgroup(kernel: Kernel, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     calls = "trace=openat,open,creat,mkdir,mkdirat,rmdir"
-    strace = ["strace", "-f", "-e", calls, "-o", str(trace)]
+    strace = ["strace", "-f", "--seccomp-bpf", "-e", calls, "-o", str(trace)]
     command = [*strace, *KOORDLET, "snapshot", "--seconds", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
