@@ -29,6 +29,7 @@ from scheduler.inbox import Inbox
 from scheduler.lifecycle.conditions import POD
 from scheduler.metrics import Metrics
 from scheduler.outcome import AttemptOutcome, Result
+from scheduler.turns import Turns
 from scheduler.unmade_writes import UnmadeWrites
 from scheduler.watched_objects import kind_name
 from scheduler.writer import BindAnswer, WriteFailure, Writer
@@ -46,14 +47,6 @@ ACTIONS = {
     DeltaType.DELETED: Action.DELETE,
 }
 TICK_SECONDS = 1.0
-ATTEMPTS_PER_ROUND = 32
-"""Attempts of a round at most."""
-ATTEMPTS_SECONDS = 0.01
-"""Time for a round's attempts where messages wait: a pod is better placed on what is known than on what was."""
-ATTEMPTS_PER_SENDING = 4
-"""Attempts between two looks at the answers to bindings."""
-DRAIN_SECONDS = 0.03
-"""Time for messages in a round; questions over HTTP and lists read again must not stop placing."""
 REPORT_SECONDS = 30.0
 """Interval of the log's lines about kinds whose first list is not in."""
 RETRY_ROUND_SECONDS = 0.5
@@ -93,10 +86,7 @@ class Loop:
         """Leadership at the last check."""
         self._clock = clock
         self._inbox: Inbox[Message] = Inbox()
-        self._under_way: Iterator[None] | None = None
-        """Rest of a message that is too long for a round: a list that was read again has a change for each object."""
-        self._owed_seconds = 0.0
-        """Time that messages have yet to get before the next attempt: as much as attempts took while they waited."""
+        self._turns = Turns(self._inbox, self._taken, self._next_message)
         self._stopping = threading.Event()
         self._writer = Writer(writes or client, engine.settings.bind_workers, self._inbox.put, allowed=self._leading)
         self._informers: dict[str, Informer[Any]] = {}
@@ -260,31 +250,9 @@ class Loop:
         if now >= self._next_tick:
             self._next_tick = now + TICK_SECONDS
             self._tick(now)
-        busy = self._may_place() and self._place()
+        busy = self._may_place() and self._turns.attempts(self._attempt, self._send_bindings)
         self._dispatch()
-        began = time.monotonic()
-        self._drain(block_seconds=0.0 if busy else self._idle_seconds())
-        left = self._owed_seconds - (time.monotonic() - began)
-        self._owed_seconds = max(left, 0.0) if self._messages_wait() else 0.0
-
-    def _place(self) -> bool:
-        """Make a round's attempts, none while messages are owed time; return whether pods may be left to place."""
-        if self._owed_seconds:
-            return True
-        busy, began = False, time.monotonic()
-        for number in range(ATTEMPTS_PER_ROUND):
-            if not self._attempt():
-                break
-            busy = True
-            if number % ATTEMPTS_PER_SENDING == ATTEMPTS_PER_SENDING - 1:
-                self._send_bindings()
-            self._owed_seconds = time.monotonic() - began
-            if self._owed_seconds >= ATTEMPTS_SECONDS and self._messages_wait():
-                break
-        return busy
-
-    def _messages_wait(self) -> bool:
-        return self._under_way is not None or not self._inbox.empty()
+        self._turns.messages(0.0 if busy else self._idle_seconds())
 
     def _may_place(self) -> bool:
         """Return whether to place pods; on becoming the leader, first see what the one before us bound last."""
@@ -410,21 +378,6 @@ class Loop:
         wake = self.engine.queue.next_wake()
         until = self._next_tick if wake is None else min(self._next_tick, wake)
         return max(0.001, min(until - now, TICK_SECONDS))
-
-    def _drain(self, *, block_seconds: float) -> None:
-        """Take in what waits, for a while; when nothing does, wait up to `block_seconds` for the first."""
-        if self._under_way is None:
-            message = self._next_message(block_seconds)
-            if message is None:
-                return
-            self._under_way = self._taken(message)
-        until = time.monotonic() + DRAIN_SECONDS
-        while self._under_way is not None:
-            for _ in self._under_way:
-                if time.monotonic() >= until:
-                    return
-            message = self._inbox.take()
-            self._under_way = self._taken(message) if message is not None else None
 
     def _next_message(self, block_seconds: float) -> Message | None:
         if block_seconds and self._writer.uncollected:

@@ -16,6 +16,7 @@ from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
+from scheduler.turns import Turns
 from tests.schedobjects import in_a_thread, node, pod
 from tests.waiting import PATIENCE, wait_for
 
@@ -26,6 +27,18 @@ OURS = 200
 NODES_COUNT = 100
 LONGEST_SECONDS = 0.05
 """Longest step of the scheduling thread by its CPU time; what the clock says depends on other programs."""
+
+
+class TimedTurns(Turns[Message]):
+    """Notes the CPU time that messages take."""
+
+    def __init__(self, loop: "TimedLoop") -> None:
+        super().__init__(loop._inbox, loop._taken, loop._next_message)
+        self._step = loop._step
+
+    def messages(self, block_seconds: float) -> None:
+        with self._step():
+            super().messages(block_seconds)
 
 
 class TimedLoop(Loop):
@@ -39,6 +52,7 @@ class TimedLoop(Loop):
         """Changes of the longest message."""
         self.between = 0
         """Attempts while a message was under way."""
+        self._turns = TimedTurns(self)
 
     @contextmanager
     def _step(self) -> Iterator[None]:
@@ -49,7 +63,7 @@ class TimedLoop(Loop):
     def _attempt(self) -> bool:
         with self._step():
             attempted = super()._attempt()
-        self.between += attempted and self._under_way is not None
+        self.between += attempted and self._turns._under_way is not None
         return attempted
 
     def _tick(self, now: float) -> None:
@@ -59,10 +73,6 @@ class TimedLoop(Loop):
     def _dispatch(self) -> None:
         with self._step():
             super()._dispatch()
-
-    def _drain(self, *, block_seconds: float) -> None:
-        with self._step():
-            super()._drain(block_seconds=block_seconds)
 
     def _taken(self, message: Message) -> Iterator[None]:
         if isinstance(message, tuple):
