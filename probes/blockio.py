@@ -4,9 +4,11 @@ Queue time runs from the bio's entry into the block layer to the request's issue
 a free tag and for a merge too; device time from there to completion. `excess` is the part of the device time by which
 IOs that came to a busy disk take longer than those with the least ahead of them: averages of the same disk and class
 (direction, size, sequential, flushed through, flush), and only differences that the spread of those times does not
-explain (probes/c/usual_times.h). A disk that was busy at all times since the start has no excess. An IO is blamed for
-what it waits, queue and excess, by what was outstanding on the disk when it came and when it ended; the part with own
-IOs ahead, or none, is `self`: `queue + excess == self + blame`.
+explain (probes/c/usual_times.h). A disk that was busy at all times since the start has no excess, but its queue may:
+where no IO came with nothing ahead, those that wait for the driver longer than a millisecond wait behind others, since
+a scheduler hands on at once what nothing is ahead of. An IO is blamed for what it waits, queue and excess, by what was
+outstanding on the disk when it came and when it ended; the part with own IOs ahead, or none, is `self`:
+`queue + excess == self + blame`.
 
 What an IO takes beyond its first second counts while it grows, as excess (`probes.io_under_way`). `stalled` is the part
 of that in which the disk ended no IO of anybody's.

@@ -24,6 +24,10 @@
 
 #define LONG_NS 1000000000ULL
 
+/* Longest average time in the queue that is taken for usual where no IO came with nothing ahead yet: a scheduler hands
+ * on at once what nothing is ahead of. What the device takes by itself cannot be presumed. */
+#define UNDISTURBED_QUEUE_NS 1000000ULL
+
 /* Classes of IO, whose times differ by nature: data by direction, sequence and size; what must be on the medium; empty
  * flushes; discards. Then those of the time in the queue. */
 #define SIZES 8 /* log2 classes of 4 KiB units */
@@ -192,8 +196,9 @@ static __always_inline void account_io(struct blockio_stats *stats, struct disk 
 		queue_ns = LONG_NS;
 	if (device_ns > LONG_NS - queue_ns)
 		device_ns = LONG_NS - queue_ns;
-	excess_ns = excess(usual_times_of(io->disk, io_class(io, operation, bytes)), io->depth, device_ns, seconds(now));
-	contended_ns = excess(usual_times_of(io->disk, queue_class(io, operation)), io->depth, queue_ns, seconds(now));
+	excess_ns = excess(usual_times_of(io->disk, io_class(io, operation, bytes)), io->depth, device_ns, seconds(now), 0);
+	contended_ns = excess(usual_times_of(io->disk, queue_class(io, operation)), io->depth, queue_ns, seconds(now),
+			      UNDISTURBED_QUEUE_NS);
 	contended_ns += excess_ns;
 	if (contended_ns)
 		others_ns = share_out(disk, io, contended_ns, now);

@@ -7,7 +7,8 @@
  *	unseen	a slice whose begin was not seen: end of the last one, how long the leaving task ran, now; prints whether its
  *		begin is known, then begin and identity of the running slice, then the last slice of the ring
  *	seats	bios on one disk: `+ CGROUP SECOND UNITS` or `- SEAT SECOND QUEUED_SECOND`; prints the seat, then all counts
- *	excess	IOs of one class: number of IOs ahead, nanoseconds and second of each; prints the excess of each
+ *	excess	IOs of one class: presumed nanoseconds; number of IOs ahead, nanoseconds and second of each; prints the
+ *		excess of each
  *	share	a wait shared out: own seat, its length, queued ns, now, then a count, cgroup and owner ns for each seat and
  *		the count of the others; prints what is others', then `blame` lines
  *	queue	packets in one send queue: `+ OWNER NS BYTES PACED_NS`, `- PACKET NS` (by its number, from 0) or
@@ -101,10 +102,12 @@ static __always_inline struct usual_times *usual_times_of(u32 disk, u32 class)
 static void excesses(void)
 {
 	struct usual_times usual = {};
-	u64 ahead, ns, second;
+	u64 ahead, ns, second, presumed_ns;
 
+	if (scanf("%" SCNu64, &presumed_ns) != 1)
+		return;
 	while (scanf("%" SCNu64 " %" SCNu64 " %" SCNu64, &ahead, &ns, &second) == 3)
-		printf("%" PRIu64 "\n", excess(&usual, depth_of(ahead), ns, second));
+		printf("%" PRIu64 "\n", excess(&usual, depth_of(ahead), ns, second, presumed_ns));
 }
 
 static void share(void)

@@ -243,8 +243,9 @@ def test_a_second_that_another_cpu_was_ahead_loses_no_count(disk: Run) -> None:
     assert [counts[seat] for _, counts in lines] == [1, 2, 3, 2]
 
 
-def excess_of(disk: Run, ios: list[tuple[int, int, int]]) -> list[int]:
-    return [int(words[0]) for words in disk("excess", "\n".join(" ".join(map(str, io)) for io in ios))]
+def excess_of(disk: Run, ios: list[tuple[int, int, int]], presumed_ns: int = 0) -> list[int]:
+    lines = [str(presumed_ns), *(" ".join(map(str, io)) for io in ios)]
+    return [int(words[0]) for words in disk("excess", "\n".join(lines))]
 
 
 def lognormal(seed: int, spread: float) -> Callable[[], int]:
@@ -293,6 +294,43 @@ def test_rare_but_very_long_waits_behind_others_are_excess(disk: Run) -> None:
 def test_a_disk_that_was_never_less_busy_has_no_excess(disk: Run) -> None:
     draw = lognormal(7, 0.5)
     assert not any(excess_of(disk, [(16, draw(), number // 200) for number in range(2000)]))
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.5, 1.0])
+def test_a_disk_of_which_little_is_known_yet_has_no_excess(disk: Run, spread: float) -> None:
+    """A hundred first seconds of a disk with two users."""
+    found = total = 0
+    for seed in range(100):
+        draw, other = lognormal(seed, spread), random.Random(seed)
+        ios = [(int(other.random() < 0.7), draw(), 1) for _ in range(200)]
+        found += sum(excess_of(disk, ios))
+        total += sum(ns for _, ns, _ in ios)
+    assert found < 0.02 * total
+
+
+@pytest.mark.parametrize("calm", [6, 12])
+def test_a_flood_is_seen_at_once_when_few_came_before_it(disk: Run, calm: int) -> None:
+    draw = lognormal(8, 0.5)
+    ios = [(0, draw(), 1) for _ in range(calm)] + [(16, 20 * draw(), 1) for _ in range(40)]
+    found = excess_of(disk, ios)
+    added = sum(ns for _, ns, _ in ios[calm:]) * 0.95
+    assert sum(found[calm:]) == pytest.approx(added, rel=0.35)
+
+
+def test_a_long_queue_needs_no_undisturbed_time_to_compare_with(disk: Run) -> None:
+    """Of 16 IOs or more ahead at all times from the start, a wait of 70 ms in the queue is theirs, one of 1 ms may not
+    be."""
+    draw = random.Random(9)
+    waits = [(16, int(draw.expovariate(1 / 70e6)), number // 60) for number in range(180)]
+    assert sum(excess_of(disk, waits, presumed_ns=1_000_000)) == pytest.approx(sum(ns for _, ns, _ in waits), rel=0.15)
+    short = [(16, int(draw.expovariate(1 / 1e6)), number // 60) for number in range(180)]
+    assert sum(excess_of(disk, short, presumed_ns=1_000_000)) < 0.02 * sum(ns for _, ns, _ in short)
+
+
+def test_undisturbed_times_count_more_than_presumed_ones(disk: Run) -> None:
+    draw = lognormal(10, 0.3)
+    slow = [(ahead, 50 * draw(), number // 60) for number, ahead in enumerate([0, 16] * 90)]
+    assert sum(excess_of(disk, slow, presumed_ns=1_000_000)) < 0.02 * sum(ns for _, ns, _ in slow)
 
 
 def test_the_least_busy_time_counts_for_an_hour(disk: Run) -> None:
