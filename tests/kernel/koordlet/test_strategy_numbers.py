@@ -10,8 +10,10 @@ unknown until it ends: at most one tick in twenty may be off for it, and all tic
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -22,12 +24,15 @@ from koordlet.control.node_view import NodeViewBuilder
 from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.strategies.plugins.cpu_suppress import CpuSuppressSettings, allowance_millicores
+from koordlet.strategies.view import NodeView
 from koordlet.tick import Tick
 from tests.cgroups import CgroupTree, TestCgroup
 from tests.emulation import why_no_real_time
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
+BACKENDS: tuple[Literal["auto", "none"], ...] = ("auto", "none")
+"""With the probe and without: two agents that look at the same work."""
 TICKS = 120
 LAG_NS = 10_000_000
 """cpuacct lags by up to a scheduler tick."""
@@ -75,77 +80,102 @@ def millicores(name: str, start: tuple[Counted, Counted], end: tuple[Counted, Co
     )
 
 
-@pytest.mark.parametrize("backend", ["auto", "none"], ids=["with-the-probe", "without"])
-def test_every_tick_tells_what_the_kernel_accounted(backend: str) -> None:
+class Judged:
+    """One agent's figures beside the kernel's, tick by tick."""
+
+    def __init__(self, agent: Agent, made: Mapping[str, TestCgroup]) -> None:
+        self._agent, self._made = agent, made
+        tree = HostTree(Path("/"))
+        self._builder = NodeViewBuilder(tree, Knobs(tree))
+        self._start = self._before = self._read(everything=True)
+        self._found_ns = dict.fromkeys(made, 0.0)
+        self._hidden: list[int] = []
+        self._off: dict[int, str] = {}
+        """Ticks in which what was said is too far from what was counted, with both."""
+        self._worst, self._widest, self._least_kept = 0.0, 0.0, 1.0
+
+    def _read(self, *, everything: bool = False) -> tuple[Counted, Counted]:
+        first = Counted.of(self._made)
+        self._agent.collect(everything=everything)
+        return first, Counted.of(self._made)
+
+    def tick(self) -> None:
+        """Let the agent read, and compare."""
+        before, now = self._before, self._read()
+        self._before, number = now, len(self._hidden)
+        window = self._agent.store.window(5.0)
+        assert window is not None
+        self._hidden.append(window.last.lost.get(HIDDEN, 0))
+        view = self._builder.view(Tick.of(window), {})
+        seen = {group.path: group for group in view.groups}
+        truth = {}
+        for name, cgroup in self._made.items():
+            least, most = millicores(name, before, now)
+            found = seen[cgroup.path].cpu_millicores
+            assert found is not None, f"{name} is not measured in this tick"
+            self._found_ns[name] += found * 1e6 * view.interval_seconds
+            truth[cgroup.path] = min(max(found, least), most)
+            error = abs(found - truth[cgroup.path]) - 10.0  # millicores: cpuacct lags by up to a scheduler tick
+            if error > 0.1 * truth[cgroup.path]:
+                self._off[number] = f"{name}: {found:.0f}, not {least:.0f} to {most:.0f}"
+                continue
+            self._worst = max(self._worst, error / max(most, 1.0))
+            self._widest = max(self._widest, (most - least) / max(most, 1.0))
+        if number not in self._off:
+            self._compare_allowance(view, truth)
+
+    def _compare_allowance(self, view: NodeView, truth: Mapping[str, float]) -> None:
+        assert view.cpu_millicores is not None
+        right = tuple(replace(g, cpu_millicores=truth.get(g.path, g.cpu_millicores)) for g in view.groups)
+        rule = CpuSuppressSettings(enable=True, threshold_percent=100)
+        allowed, due = (allowance_millicores(one, rule) for one in (view, replace(view, groups=right)))
+        assert allowed is not None
+        assert due is not None
+        assert allowed >= due - 0.05 * abs(due) - 20, f"{allowed} of {due} millicores"
+        self._least_kept = min(self._least_kept, allowed / due if due > 0 else 1.0)
+
+    def end(self) -> None:
+        """Compare all ticks together, and the number of those that were off."""
+        print(f"worst of {TICKS} ticks: {self._worst:.3f}; widest range of right answers: {self._widest:.3f}")
+        print(f"least allowance of cpu_suppress: {self._least_kept:.1%} of its rule's with the counted figures")
+        print(f"switches that BPF was not shown: {self._hidden[-1] - self._hidden[0]}; off: {self._off}")
+        for name in self._made:
+            least_ns = self._before[0].spent_ns[name] - self._start[1].spent_ns[name]
+            most_ns = self._before[1].spent_ns[name] - self._start[0].spent_ns[name]
+            assert 0.99 * least_ns - LAG_NS <= self._found_ns[name] <= 1.01 * most_ns + LAG_NS, f"{name} in all ticks"
+        assert len(self._off) <= TICKS // 20, self._off
+        for number, text in self._off.items():
+            around = self._hidden[max(number - 2, 0) : number + 3]
+            assert around[-1] > around[0], f"no switch was hidden near tick {number}: {text}"
+
+
+def test_every_tick_tells_what_the_kernel_accounted_with_the_probe_and_without() -> None:
     obstacle = why_no_real_time()
     if obstacle:  # what is read at two moments differs by what was spent between them
         pytest.skip(obstacle)
-    tree = HostTree(Path("/"))
-    with CgroupTree.detect().make_cgroup("numbers") as root:
+    with ExitStack() as stack:
+        root = stack.enter_context(CgroupTree.detect().make_cgroup("numbers"))
         rules = (
             QoSRuleSettings(match=f"{root.path}/service", qos_class=QoSClass.LS),
             QoSRuleSettings(match=f"{root.path}/*", qos_class=QoSClass.BE),
         )
-        probes = ProbeSettings(backend=backend, disabled=())  # type: ignore[arg-type]
-        agent = Agent(AgentSettings(qos=rules, probes=probes))
-        try:
-            if backend == "auto" and "cpu" not in agent.probes.opened:
-                pytest.skip(f"no cpu probe here: {agent.unsupported.get('cpu')}")
-            made = {name: root.make_cgroup(name) for name in LOOPS}
-            for name, cgroup in made.items():
-                cgroup.spawn(["python3", "-c", LOOPS[name]])
-            builder = NodeViewBuilder(tree, Knobs(tree))
-            time.sleep(3.0)  # until each program has joined its cgroup and runs its loop
-            first = Counted.of(made)
-            agent.collect(everything=True)
-            start = before = (first, Counted.of(made))
-            worst, widest, least_kept = 0.0, 0.0, 1.0
-            off: dict[int, str] = {}
-            hidden: list[int] = []
-            found_ns = dict.fromkeys(made, 0.0)
-            for number in range(TICKS):
-                time.sleep(TICK_SECONDS)
-                first = Counted.of(made)
-                agent.collect()
-                now = (first, Counted.of(made))
-                window = agent.store.window(5.0)
-                assert window is not None
-                hidden.append(window.last.lost.get(HIDDEN, 0))
-                view = builder.view(Tick.of(window), {})
-                seen = {group.path: group for group in view.groups}
-                truth = {}
-                for name, cgroup in made.items():
-                    least, most = millicores(name, before, now)
-                    found = seen[cgroup.path].cpu_millicores
-                    assert found is not None, f"{name} is not measured in this tick"
-                    found_ns[name] += found * 1e6 * view.interval_seconds
-                    truth[cgroup.path] = min(max(found, least), most)
-                    error = abs(found - truth[cgroup.path]) - 10.0  # millicores: cpuacct lags by up to a scheduler tick
-                    if error > 0.1 * truth[cgroup.path]:
-                        off[number] = f"{name}: {found:.0f}, not {least:.0f} to {most:.0f}"
-                        continue
-                    worst, widest = max(worst, error / max(most, 1.0)), max(widest, (most - least) / max(most, 1.0))
-                before = now
-                if number in off:
-                    continue
-                assert view.cpu_millicores is not None
-                right = tuple(replace(g, cpu_millicores=truth.get(g.path, g.cpu_millicores)) for g in view.groups)
-                rule = CpuSuppressSettings(enable=True, threshold_percent=100)
-                allowed, due = (allowance_millicores(one, rule) for one in (view, replace(view, groups=right)))
-                assert allowed is not None
-                assert due is not None
-                assert allowed >= due - 0.05 * abs(due) - 20, f"{allowed} of {due} millicores"
-                least_kept = min(least_kept, allowed / due if due > 0 else 1.0)
-            print(f"worst of {TICKS} ticks: {worst:.3f}; widest range of right answers: {widest:.3f}; off: {off}")
-            print(f"least allowance of cpu_suppress: {least_kept:.1%} of its rule's with the counted figures")
-            print(f"switches that BPF was not shown: {hidden[-1] - hidden[0]}")
-            for name in made:
-                least_ns = before[0].spent_ns[name] - start[1].spent_ns[name]
-                most_ns = before[1].spent_ns[name] - start[0].spent_ns[name]
-                assert 0.99 * least_ns - LAG_NS <= found_ns[name] <= 1.01 * most_ns + LAG_NS, f"{name} in all ticks"
-            assert len(off) <= TICKS // 20, off
-            for number, text in off.items():
-                around = hidden[max(number - 2, 0) : number + 3]
-                assert around[-1] > around[0], f"no switch was hidden near tick {number}: {text}"
-        finally:
-            agent.close()
+        agents = {
+            backend: Agent(AgentSettings(qos=rules, probes=ProbeSettings(backend=backend, disabled=())))
+            for backend in BACKENDS
+        }
+        for agent in agents.values():
+            stack.callback(agent.close)
+        made = {name: root.make_cgroup(name) for name in LOOPS}
+        for name, cgroup in made.items():
+            cgroup.spawn(["python3", "-c", LOOPS[name]])
+        time.sleep(3.0)  # until each program has joined its cgroup and runs its loop
+        judged = {backend: Judged(agent, made) for backend, agent in agents.items()}
+        for _ in range(TICKS):
+            time.sleep(TICK_SECONDS)
+            for each in judged.values():
+                each.tick()
+        for backend, each in judged.items():
+            print(f"probes: {backend}")
+            each.end()
+        if "cpu" not in agents["auto"].probes.opened:
+            pytest.skip(f"it holds without a cpu probe, and there is none: {agents['auto'].unsupported.get('cpu')}")
