@@ -141,8 +141,4 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] | None = None, *, m
 
 
 def _acceptance(verdict: Verdict) -> str:
-    if ACCEPTED not in verdict.evidence:
-        return ""
-    if is_by_usual_values(verdict):
-        return "; this has lasted so long that it counts as usual from now on"
-    return "; this has lasted so long that its usual values are learned from it from now on"
+    return "; this has lasted so long that it counts as usual from now on" if ACCEPTED in verdict.evidence else ""

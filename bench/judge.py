@@ -123,7 +123,7 @@ def measure(containers: int, victims: int, ticks: int) -> tuple[list[float], int
     judge = Judge(
         JudgeSettings(
             node_type="cpu",
-            baselines=BaselinePolicy(warm_samples=60.0),
+            baselines=BaselinePolicy(warm_samples=60.0, warm_periods=1),
             cpi2=Cpi2Policy(),
             models=models(containers // 5),
         )

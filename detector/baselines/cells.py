@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.baselines.levels import Levels
 from detector.baselines.sketch import BUCKETS
 
 _RESCALE_HALF_LIVES = 16.0
@@ -20,10 +21,23 @@ _ABSENT = -1
 class Cells:
     """Growing columns, one row a cell, and the index (workload, signal, bin) -> row."""
 
-    __slots__ = ("_index", "_last", "count", "counts", "first", "half_life", "landmark", "mass", "place", "samples")
+    __slots__ = (
+        "_index",
+        "_last",
+        "count",
+        "counts",
+        "first",
+        "half_life",
+        "landmark",
+        "levels",
+        "mass",
+        "place",
+        "samples",
+    )
 
-    def __init__(self, half_life_seconds: float, bins: int) -> None:
+    def __init__(self, half_life_seconds: float, bins: int, period_seconds: float = 60.0) -> None:
         self.half_life = half_life_seconds
+        self.levels = Levels(half_life_seconds, period_seconds)
         self.landmark = 0.0
         self.count = 0
         self.counts: NDArray[np.float32] = np.zeros((0, BUCKETS), dtype=np.float32)
@@ -36,14 +50,20 @@ class Cells:
 
     @classmethod
     def restored(
-        cls, half_life_seconds: float, bins: int, landmark: float, columns: Mapping[str, NDArray[Any]]
+        cls,
+        half_life_seconds: float,
+        bins: int,
+        landmark: float,
+        columns: Mapping[str, NDArray[Any]],
+        period_seconds: float = 60.0,
     ) -> "Cells":
-        """Cells whose `mass`, `samples`, `first`, `last` and `place` these were; `counts` are zero."""
-        cells = cls(half_life_seconds, bins)
+        """Cells whose `mass`, `samples`, `first`, `last` and `place` these were; `counts` and levels are zero."""
+        cells = cls(half_life_seconds, bins, period_seconds)
         cells.landmark, cells.count = landmark, len(columns["mass"])
         cells.counts = np.zeros((cells.count, BUCKETS), dtype=np.float32)
         cells.mass, cells.samples = columns["mass"], columns["samples"]
         cells.first, cells._last, cells.place = columns["first"], columns["last"], columns["place"]
+        cells.levels = Levels(half_life_seconds, period_seconds, cells.count)
         if cells.count:
             cells._extend_index(int(cells.place[:, 0].max()), int(cells.place[:, 1].max()))
             cells._index[cells.place[:, 0], cells.place[:, 1], cells.place[:, 2]] = np.arange(cells.count)
@@ -117,12 +137,18 @@ class Cells:
         self.samples[rows] += 1
         self._last[rows] = np.maximum(self._last[rows], now_seconds)
 
+    def restart(self, rows: NDArray[np.int32]) -> None:
+        """Let these cells forget what they counted."""
+        self.counts[rows] = 0.0
+        self.mass[rows] = 0.0
+
     def keep(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
         """Drop all other cells; numbers workloads anew and answers the old numbers in the new order."""
         workloads, renumbered = np.unique(self.place[rows, 0], return_inverse=True)
         self.counts, self.mass, self.samples = self.counts[rows], self.mass[rows], self.samples[rows]
         self.first, self._last, self.place = self.first[rows], self._last[rows], self.place[rows]
         self.place[:, 0] = renumbered
+        self.levels.keep(rows)
         self.count = len(rows)
         self._index = np.full((len(workloads), *self._index.shape[1:]), _ABSENT, dtype=np.int32)
         self._index[self.place[:, 0], self.place[:, 1], self.place[:, 2]] = np.arange(self.count)
@@ -148,3 +174,4 @@ class Cells:
         self.first = np.concatenate([self.first, np.zeros(more)])
         self._last = np.concatenate([self._last, np.zeros(more)])
         self.place = np.concatenate([self.place, np.zeros((more, 3), dtype=np.int32)])
+        self.levels.extend(more)

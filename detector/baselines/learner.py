@@ -3,7 +3,8 @@
 `Baselines.learn` takes samples, `Baselines.judge` returns how far values lie above the usual and on how much
 evidence. Load is the request rate where one is seen and the cpu demand elsewhere, in octaves: a surge of own load
 is compared with other surges. Where a load was never seen, the next higher octave may answer, which errs towards
-silence; a lower one never does. Samples taken during verdicts are the caller's to exclude.
+silence; a lower one never does. Samples taken during verdicts are the caller's to exclude; which of the others teach is
+`detector/baselines/levels.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.baselines.cells import Cells
+from detector.baselines.levels import NEAR_OCTAVES, middle_octave, octaves_of
 from detector.baselines.sketch import BUCKETS, RESOLUTION, UPPER_EDGES, bucket_of, quantiles
 from detector.baselines.values import (
     LOWEST_OCTAVE,
@@ -42,7 +44,7 @@ class Baselines:
         self.policy = policy or BaselinePolicy()
         self.refused = 0
         """Samples that found no room."""
-        self.cells = Cells(self.policy.half_life_seconds, 2 * OCTAVES)
+        self.cells = Cells(self.policy.half_life_seconds, 2 * OCTAVES, self.policy.period_seconds)
         self.workloads: dict[WorkloadKey, int] = {}
         """Number of each workload in the cells."""
         self.signals: dict[str, int] = {}
@@ -57,26 +59,55 @@ class Baselines:
 
     def ready_count(self, now_seconds: float) -> int:
         """Cells that have seen enough to judge by; the others are warming up."""
-        weights = self.cells.mass[: self.cells.count] / self.cells.weight_at(now_seconds)
-        return int((weights >= self.policy.warm_samples).sum())
+        return int(self._warm(np.arange(self.cells.count, dtype=np.int32), now_seconds).sum())
 
-    def learn(self, seen: BaselineSample, now_seconds: float, excluded: NDArray[np.bool_] | None = None) -> None:
-        """Take one sample of each measured signal of each container that is not `excluded`."""
+    def learn(
+        self,
+        seen: BaselineSample,
+        now_seconds: float,
+        excluded: NDArray[np.bool_] | None = None,
+        accepted: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Take one sample of each measured signal of each container that is not `excluded`.
+
+        Those of a stretch above the ordinary level are not counted, unless the container is `accepted` as it is.
+        """
         self.cells.advance(now_seconds)
-        admitted = np.isfinite(seen.load) if excluded is None else np.isfinite(seen.load) & ~excluded
+        known = np.isfinite(seen.load)
+        admitted = known if excluded is None else known & ~excluded
+        usual = np.zeros(len(known), dtype=np.bool_) if accepted is None else accepted
         workloads = self._workload_ids(seen.keys, create=True)
         bins = _bins(seen)
         for signal, values in seen.values.items():
-            take = admitted & np.isfinite(values)
-            if not take.any():
+            measured = np.isfinite(values)
+            take = admitted & measured
+            number = self.signals.setdefault(signal, len(self.signals)) if take.any() else self.signals.get(signal)
+            if number is None:
                 continue
-            number = self.signals.setdefault(signal, len(self.signals))
             self.cells.make(workloads[take], number, bins[take], self.policy.max_cells)
-            rows = self.cells.find(workloads[take], number, bins[take])
-            placed = rows >= 0
-            self.refused += int((~placed).sum())
-            self.cells.add(rows[placed], bucket_of(values[take])[placed], now_seconds)
+            rows = self.cells.find(workloads, number, bins)
+            self.refused += int((take & (rows < 0)).sum())
+            looked = known & measured & (rows >= 0)
+            self.cells.levels.see(rows[looked], octaves_of(values[looked]))
+            take &= rows >= 0
+            take[take] = self._teaching(rows[take], usual[take], now_seconds, free=signal in seen.surroundings)
+            self.cells.add(rows[take], bucket_of(values[take]), now_seconds)
         self._extend_quantiles()
+
+    def _teaching(
+        self, rows: NDArray[np.int32], accepted: NDArray[np.bool_], now_seconds: float, *, free: bool
+    ) -> NDArray[np.bool_]:
+        """Return which rows may teach; those that have to start anew forget what they knew."""
+        ready = self._warm(rows, now_seconds) & (not free)
+        teaching, anew = self.cells.levels.admit(rows, ready, accepted, now_seconds)
+        self._restart(anew)
+        return teaching
+
+    def _restart(self, rows: NDArray[np.int32]) -> None:
+        if len(rows):
+            self._extend_quantiles()
+            self.cells.restart(rows)
+            self.refreshed[rows] = 0
 
     def judge(self, seen: BaselineSample, now_seconds: float) -> Mapping[str, Judgement]:
         """Judge each signal against its baselines; learn nothing. A load of NaN is judged as UNKNOWN."""
@@ -92,7 +123,7 @@ class Baselines:
         """Records of all cells, sorted by key, signal and load, for export, file and merge."""
         cells = self.cells
         scale = 1.0 / cells.weight_at(now_seconds)
-        keys, signals = list(self.workloads), list(self.signals)
+        keys, signals, levels = list(self.workloads), list(self.signals), cells.levels.columns
         records = []
         for row in range(cells.count):
             workload, signal, place = (int(number) for number in cells.place[row])
@@ -109,6 +140,8 @@ class Baselines:
                 last_seconds=float(cells.last[row]),
                 buckets=tuple(used.tolist()),
                 counts=tuple((cells.counts[row, used] * np.float32(scale)).tolist()),
+                ordinary_octave=float(levels["ordinary"][row]),
+                kept_until_seconds=float(levels["kept_until"][row]),
             )
             records.append(record)
         return tuple(sorted(records, key=_record_order))
@@ -126,29 +159,54 @@ class Baselines:
                 continue
             row = int(self.cells.find(workload, number, place)[0])
             _add_record(self.cells, row, record, weight)
+            if len(record.buckets):
+                warm = record.weight >= self.policy.warm_samples
+                level = (
+                    middle_octave(self.cells.counts[row]) if record.ordinary_octave is None else record.ordinary_octave
+                )
+                self.cells.levels.begin(row, level, self.policy.warm_periods if warm else 1, record.kept_until_seconds)
         self.refreshed[:] = 0
         self._refresh(now_seconds, self.cells.count)
 
     def borrow(self, records: Sequence[CellRecord], now_seconds: float) -> int:
-        """Add those of the cells that are not warm here, at twice the weight from which they judge; return how many."""
+        """Add those of the cells that are not warm here, at twice the weight from which they judge; return how many.
+
+        One that is warm and lies far above, and that began so lately that it has known nothing but a slow start, is
+        replaced.
+        """
         weight = 2 * self.policy.warm_samples
         wanted = [
             replace(record, weight=weight, counts=tuple(count * part for count in record.counts))
             for record in records
-            if record.weight >= self.policy.warm_samples and not self._is_warm(record, now_seconds)
+            if record.weight >= self.policy.warm_samples and self._is_better(record, now_seconds)
             for part in (weight / record.weight,)
         ]
         if wanted:
+            self._restart(np.array([row for row in map(self._row_of, wanted) if row >= 0], dtype=np.int32))
             self.absorb(wanted, now_seconds)
         return len(wanted)
 
-    def _is_warm(self, record: CellRecord, now_seconds: float) -> bool:
+    def _row_of(self, record: CellRecord) -> int:
         workload, signal = self.workloads.get(record.key), self.signals.get(record.signal)
         if workload is None or signal is None:
-            return False
+            return -1
         place = int(record.load_kind) * OCTAVES + record.octave - LOWEST_OCTAVE
-        row = int(self.cells.find(np.array([workload]), signal, np.array([place]))[0])
-        return row >= 0 and bool(self.cells.mass[row] / self.cells.weight_at(now_seconds) >= self.policy.warm_samples)
+        return int(self.cells.find(np.array([workload]), signal, np.array([place]))[0])
+
+    def _is_better(self, record: CellRecord, now_seconds: float) -> bool:
+        row = self._row_of(record)
+        if row < 0 or not self._warm(np.array([row], dtype=np.int32), now_seconds)[0]:
+            return True
+        counts = np.zeros(BUCKETS)
+        counts[list(record.buckets)] = record.counts
+        above = self.cells.levels.columns["ordinary"][row] - middle_octave(counts)
+        return bool(now_seconds - self.cells.first[row] < self.policy.exclude_seconds and above > NEAR_OCTAVES)
+
+    def _warm(self, rows: NDArray[np.int32], now_seconds: float) -> NDArray[np.bool_]:
+        """Return which cells have enough samples, of enough periods, to judge by."""
+        weights = self.cells.mass[rows] / self.cells.weight_at(now_seconds)
+        periods = self.cells.levels.columns["periods"][rows]
+        return (weights >= self.policy.warm_samples) & (periods >= self.policy.warm_periods)
 
     def age(self, now_seconds: float) -> None:
         """Let time pass without samples, as after a restart; a clock that ran backwards ages nothing."""
@@ -208,8 +266,7 @@ class Baselines:
     def _ready(self, rows: NDArray[np.int32], now_seconds: float) -> NDArray[np.bool_]:
         if not self.cells.count:
             return np.zeros(len(rows), dtype=np.bool_)
-        weights = self.cells.mass[rows] / self.cells.weight_at(now_seconds)
-        return (rows >= 0) & (weights >= self.policy.warm_samples) & (self.refreshed[rows] > 0)
+        return (rows >= 0) & self._warm(rows, now_seconds) & (self.refreshed[rows] > 0)
 
     def _describe(
         self, values: NDArray[np.float64], rows: NDArray[np.int32], state: NDArray[np.int64], now_seconds: float

@@ -5,6 +5,7 @@ import numpy as np
 
 from detector.baselines.cells import Cells
 from detector.baselines.learner import Baselines
+from detector.baselines.levels import middle_octave
 from detector.baselines.values import BaselinePolicy, WorkloadKey
 from detector.checkpoint import Array, pack, unpack
 
@@ -23,6 +24,7 @@ class BaselinesState(msgspec.Struct, frozen=True):
     signals: list[str]
     quantiles: Array
     refreshed: Array
+    levels: dict[str, Array] = {}
 
 
 def baselines_state(baselines: Baselines) -> BaselinesState:
@@ -40,6 +42,7 @@ def baselines_state(baselines: Baselines) -> BaselinesState:
         signals=list(baselines.signals),
         quantiles=pack(baselines.quantiles[:count]),
         refreshed=pack(baselines.refreshed[:count]),
+        levels={name: pack(column[:count]) for name, column in cells.levels.columns.items()},
     )
 
 
@@ -48,10 +51,23 @@ def restore_baselines(state: BaselinesState, policy: BaselinePolicy) -> Baseline
     baselines = Baselines(msgspec.structs.replace(policy, half_life_seconds=state.policy.half_life_seconds))
     used, counts = (unpack(array) for array in state.counted)
     columns = {name: unpack(state.columns[name]) for name in _COLUMNS}
-    baselines.cells = Cells.restored(state.policy.half_life_seconds, baselines.cells.bins, state.landmark, columns)
-    baselines.cells.counts[: baselines.cells.count].reshape(-1)[used] = counts
+    cells = Cells.restored(
+        state.policy.half_life_seconds, baselines.cells.bins, state.landmark, columns, policy.period_seconds
+    )
+    cells.counts[: cells.count].reshape(-1)[used] = counts
+    _restore_levels(cells, state, policy)
+    baselines.cells = cells
     baselines.refused = state.refused
     baselines.workloads = {key: number for number, key in enumerate(state.workloads)}
     baselines.signals = {name: number for number, name in enumerate(state.signals)}
     baselines.quantiles, baselines.refreshed = unpack(state.quantiles), unpack(state.refreshed)
     return baselines
+
+
+def _restore_levels(cells: Cells, state: BaselinesState, policy: BaselinePolicy) -> None:
+    """The levels of the state; an earlier version's has none, and those of the sketches stand for them."""
+    for name, packed in state.levels.items():
+        cells.levels.columns[name] = unpack(packed)
+    if not state.levels:
+        for row in np.flatnonzero(cells.mass > 0).tolist():
+            cells.levels.begin(row, middle_octave(cells.counts[row]), policy.warm_periods, 0.0)

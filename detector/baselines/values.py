@@ -50,10 +50,14 @@ class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """After this time a sample weighs half."""
     warm_samples: Annotated[float, msgspec.Meta(ge=1)] = 60.0
     """Aged weight of samples from which a baseline may judge; replicas' samples of one tick weigh as one."""
+    warm_periods: Annotated[int, msgspec.Meta(ge=1)] = 3
+    """Different periods in which these samples must have been taken."""
+    period_seconds: Annotated[float, msgspec.Meta(ge=1)] = 60.0
     forget_weight: Annotated[float, msgspec.Meta(ge=0)] = 0.5
     """`forget` drops cells whose aged weight is below this."""
     exclude_seconds: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
-    """A verdict keeps its victim's samples out for this long; what lasts longer becomes ordinary."""
+    """A verdict by usual values keeps its victim's samples out for this long; what lasts longer becomes ordinary. Other
+    verdicts keep them out until they close."""
     max_cells: Annotated[int, msgspec.Meta(ge=0)] = 40_000
     """Workload x signal x load cells kept; a cell takes about 1 KiB. Samples that find no room are counted in
     `refused`."""
@@ -68,6 +72,8 @@ class BaselineSample:
     load_kind: NDArray[np.int64]
     values: Mapping[str, NDArray[np.float64]]
     """By signal name, in any unit as long as a signal keeps to one; higher is worse; NaN is not measured."""
+    surroundings: frozenset[str] = frozenset()
+    """Signals that tell of the neighbours and not of the container: any level of theirs is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +111,7 @@ class CellRecord:
     last_seconds: float
     buckets: tuple[int, ...]
     counts: tuple[float, ...]
+    ordinary_octave: float | None = None
+    """Ordinary level, as a power of two; None: that of the sketch's median."""
+    kept_until_seconds: float = 0.0
+    """Until then the level stays ordinary without being seen, since it was told and accepted."""

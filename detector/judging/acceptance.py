@@ -1,4 +1,4 @@
-"""Verdicts that last so long that baselines learn from their victims again: said once, in a line of its own."""
+"""Verdicts by usual values that last so long that these are learned from their victims: said once, in a line."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from api.verdict_text import ACCEPTED, is_by_usual_values
-from api.verdicts import Verdict, VerdictState, is_self_inflicted
+from api.verdicts import Verdict, VerdictState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,10 @@ def with_acceptance(
 ) -> list[Verdict]:
     """The lines of a tick, with an update for each open verdict that was `exclude_seconds` old between two frames.
 
-    Losses of the victim's own making are learned from the first tick on, so nothing is said of them. An older verdict
-    by usual values closes as accepted: the loss may be there as before, and only count as usual. That is said only of
-    `calmed`, victim and rule of those whose rule is not met any more: others close with their cgroup or their rule.
+    Nothing is said of losses that were seen: those of the victim's own making are learned from the first tick on, and
+    from others' nothing is learned. An older verdict by usual values closes as accepted: the loss may be there as
+    before, and only count as usual. That is said only of `calmed`, victim and rule of those whose rule is not met any
+    more: others close with their cgroup or their rule.
     """
     changed = {(verdict.victim, verdict.rule): verdict for verdict in verdicts}
     for key in changed.keys() & set(calmed):
@@ -36,7 +37,7 @@ def with_acceptance(
     for verdict in still_open:
         due = verdict.since + exclude_seconds
         key = (verdict.victim, verdict.rule)
-        if not times.before_seconds < due <= times.now_seconds or is_self_inflicted(verdict):
+        if not times.before_seconds < due <= times.now_seconds or not is_by_usual_values(verdict):
             continue
         line = changed.get(key, msgspec.structs.replace(verdict, time=times.now_seconds, state=VerdictState.UPDATE))
         if line.state is not VerdictState.CLOSE:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from api.verdict_text import is_by_usual_values
 from api.verdicts import OWN_THREADS, Verdict, VerdictState
 from detector.arrays import Flags, Floats
 from detector.correlation import History
@@ -128,17 +129,27 @@ class RuleEngine:
         return sorted(verdicts, key=lambda verdict: (verdict.victim, verdict.rule))
 
     def harmed(self, most_seconds: float) -> Flags:
-        """Cgroups with a verdict that opened within this time, or on the way to one: this tick is not usual for them.
+        """Cgroups with an open verdict, or on the way to one: this tick is not usual for them.
 
         A rule is on the way from half of its ticks on. Were each tick above a threshold left out, baselines would never
-        see their own tails.
+        see their own tails. A verdict by usual values counts for this time only.
         """
         if self.tick is None:
             return np.zeros(len(self.memory.ids), dtype=np.bool_)
-        young = self.tick.now_ns - self.memory.opened_ns <= int(most_seconds * SECOND_NS)
         opening = self.tick.met & ~self.memory.is_open & (2 * self.held >= self.tick.needed)
-        harm = (self.memory.is_open & young) | opening
+        harm = (self.memory.is_open & ~self._outlasting(most_seconds)) | opening
         return np.asarray((harm & self._by_others).any(axis=0))
+
+    def outlasted(self, most_seconds: float) -> Flags:
+        """Cgroups with a verdict by usual values that has been open for longer than this time."""
+        return np.asarray((self._outlasting(most_seconds) & self._by_others).any(axis=0))
+
+    def _outlasting(self, most_seconds: float) -> Flags:
+        places = {place for (place, _), verdict in self.open.items() if is_by_usual_values(verdict)}
+        if self.tick is None or not places:
+            return np.zeros(self.memory.is_open.shape, dtype=np.bool_)
+        old = self.memory.is_open & (self.tick.now_ns - self.memory.opened_ns > int(most_seconds * SECOND_NS))
+        return old & _per_rule([place in places for place in range(len(self.rules))]).astype(np.bool_)
 
     def history_of(self, name: str) -> History | None:
         """Losses and activity of a symptom up to this tick; None where it does not correlate."""

@@ -182,7 +182,7 @@ class Judge:
         view.cpi2 = self._cpi2_sample(view)
         verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view))
         longest = self.settings.baselines.exclude_seconds
-        self.baselines.learn(seen, now_seconds, self._engine.harmed(longest))
+        self.baselines.learn(seen, now_seconds, self._engine.harmed(longest), self._engine.outlasted(longest))
         if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:
             self.baselines.forget(now_seconds)
         before_seconds = self._frames[-2].wall_ns / 1e9

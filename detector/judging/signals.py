@@ -25,6 +25,7 @@ SIGNAL_COLUMNS = frozenset(
         "turnaround.sum_ns",
     )
 )
+SURROUNDINGS = frozenset(("others_memory_traffic",))
 
 
 def workload_key(info: CgroupInfo, node_type: str) -> WorkloadKey:
@@ -46,7 +47,7 @@ def observe(view: View, keys: Sequence[WorkloadKey]) -> BaselineSample:
         values["others_memory_traffic"] = float(np.nansum(traffic)) - np.nan_to_num(traffic)
     if view.has("turnaround.requests", "turnaround.sum_ns"):
         values["turnaround"] = ratio(view.rate("turnaround.sum_ns"), view.rate("turnaround.requests"))
-    return BaselineSample(keys, np.where(named, load, np.nan), kind, values)
+    return BaselineSample(keys, np.where(named, load, np.nan), kind, values, SURROUNDINGS)
 
 
 def _load(view: View) -> tuple[Floats, NDArray[np.int64]]:

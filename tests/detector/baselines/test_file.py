@@ -11,7 +11,7 @@ from detector.baselines.learner import Baselines
 from detector.baselines.values import BaselinePolicy, BaselineSample, BaselineState, WorkloadKey
 
 WEB = WorkloadKey("Deployment/shop/web", "app", "m7")
-POLICY = BaselinePolicy(warm_samples=20)
+POLICY = BaselinePolicy(warm_samples=20, warm_periods=1)
 
 
 def window(value: float) -> BaselineSample:

@@ -24,7 +24,7 @@ def seen(
 
 
 def taught(numbers: Sequence[float], load: float = 1.5, start: float = 0.0, key: WorkloadKey = WEB) -> Baselines:
-    baselines = Baselines(BaselinePolicy(warm_samples=20))
+    baselines = Baselines(BaselinePolicy(warm_samples=20, warm_periods=1))
     for second, number in enumerate(numbers):
         baselines.learn(seen(number, load, key), start + second)
     return baselines
@@ -54,7 +54,7 @@ def test_state_says_how_well_founded(samples: int, load: float, state: BaselineS
 
 def test_replicas_of_a_second_teach_no_more_than_one_sample() -> None:
     """Sixty replicas would be sixty seconds old after one, and take what they showed then for what is usual."""
-    baselines = Baselines(BaselinePolicy(warm_samples=20))
+    baselines = Baselines(BaselinePolicy(warm_samples=20, warm_periods=1))
     for second in range(19):
         baselines.learn(seen([0.05] * 60), second)
     assert baselines.judge(seen(0.5), 20.0)["lost"].state[0] == BaselineState.WARMING_UP
@@ -185,7 +185,7 @@ def test_merged_nodes_equal_one_node_that_saw_all(one: list[float], two: list[fl
 def test_permuting_containers_permutes_judgements(order: list[int]) -> None:
     keys = [WorkloadKey(f"w{number}") for number in range(6)]
     values = np.arange(1.0, 7.0)
-    baselines, shuffled = Baselines(BaselinePolicy(warm_samples=5)), Baselines(BaselinePolicy(warm_samples=5))
+    baselines, shuffled = (Baselines(BaselinePolicy(warm_samples=5, warm_periods=1)) for _ in range(2))
     columns = (np.full(6, 1.5), np.zeros(6, dtype=np.int64))
     for second in range(10):
         baselines.learn(BaselineSample(keys, *columns, {"lost": values * (1 + second % 3)}), second)
@@ -214,7 +214,7 @@ def test_five_hundred_containers_are_judged_in_milliseconds() -> None:
     keys = [WorkloadKey(f"w{number}") for number in range(500)]
     columns = (rng.uniform(0.1, 8, 500), np.zeros(500, dtype=np.int64))
     window = BaselineSample(keys, *columns, {f"s{i}": rng.lognormal(0, 1, 500) for i in range(10)})
-    baselines = Baselines(BaselinePolicy(warm_samples=3))
+    baselines = Baselines(BaselinePolicy(warm_samples=3, warm_periods=1))
     for second in range(5):
         baselines.learn(window, second)
     spent = []

@@ -8,20 +8,22 @@ from detector.judging.acceptance import TickTimes, with_acceptance
 from tests.verdicts import make_verdict
 
 HOUR = 3600.0
+BY_USUAL = {"turnaround.lost": 0.4, "usual_turnaround_seconds": 0.01}
+LATE = make_verdict(resource="service", cause="turnaround", rule="turnaround", evidence=BY_USUAL, time=5.0, since=5.0)
 
 
 def test_it_is_said_in_the_tick_in_which_learning_begins() -> None:
-    lasting = make_verdict(time=5.0, since=5.0)
+    lasting = LATE
     assert with_acceptance([], [lasting], (), TickTimes(HOUR + 3, HOUR + 4), HOUR) == []
     (line,) = with_acceptance([], [lasting], (), TickTimes(HOUR + 4, HOUR + 5), HOUR)
     assert (line.state, line.time, line.evidence[ACCEPTED]) == (VerdictState.UPDATE, HOUR + 5, 1.0)
-    assert in_words(line).endswith("; this has lasted so long that its usual values are learned from it from now on")
+    assert in_words(line).endswith("; this has lasted so long that it counts as usual from now on")
     assert with_acceptance([], [lasting], (), TickTimes(HOUR + 5, HOUR + 6), HOUR) == []
 
 
 def test_a_line_of_the_tick_says_it_and_none_is_doubled() -> None:
-    lasting, other = make_verdict(since=5.0), make_verdict("/a", since=HOUR)
-    update = make_verdict(state=VerdictState.UPDATE, since=5.0, lost=0.9)
+    lasting, other = LATE, make_verdict("/a", since=HOUR)
+    update = msgspec.structs.replace(LATE, state=VerdictState.UPDATE, lost_seconds_per_second=0.9)
     lines = with_acceptance([update, other], [lasting, other], (), TickTimes(HOUR + 4, HOUR + 5), HOUR)
     assert [(line.victim, line.lost_seconds_per_second, ACCEPTED in line.evidence) for line in lines] == [
         ("/a", 0.4, False),
@@ -29,20 +31,15 @@ def test_a_line_of_the_tick_says_it_and_none_is_doubled() -> None:
     ]
 
 
-def test_own_doing_and_what_closes_are_not_accepted() -> None:
-    own = make_verdict("/own", cause="own_quota", since=5.0)
-    closing = make_verdict(state=VerdictState.CLOSE, since=5.0)
-    assert with_acceptance([closing], [own, make_verdict(since=5.0)], (), TickTimes(HOUR + 4, HOUR + 5), HOUR) == [
-        closing
-    ]
-
-
-BY_USUAL = {"turnaround.lost": 0.4, "usual_turnaround_seconds": 0.01}
+def test_what_was_seen_and_what_closes_are_not_accepted() -> None:
+    seen = (make_verdict("/own", cause="own_quota", since=5.0), make_verdict("/waits", since=5.0))
+    closing = msgspec.structs.replace(LATE, state=VerdictState.CLOSE)
+    assert with_acceptance([closing], [*seen, LATE], (), TickTimes(HOUR + 4, HOUR + 5), HOUR) == [closing]
 
 
 def test_a_loss_by_usual_values_counts_as_usual_and_ends_without_a_word_of_its_end() -> None:
     """Its end after that may be one of the usual values alone, while the victim is as slow as before."""
-    late = make_verdict(resource="service", cause="turnaround", rule="turnaround", evidence=BY_USUAL, since=5.0)
+    late = LATE
     (line,) = with_acceptance([], [late], (), TickTimes(HOUR + 4, HOUR + 5), HOUR)
     assert in_words(line).endswith("; this has lasted so long that it counts as usual from now on")
     for closed_at, words in (

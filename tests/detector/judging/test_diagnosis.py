@@ -199,7 +199,7 @@ def served(requests: float, seconds_each: float, waited: float = 0.0) -> Tick:
     return Tick(columns, {(1, 2): waited * 0.9, (1, 3): waited * 0.1})
 
 
-WARM = BaselinePolicy(warm_samples=10.0)
+WARM = BaselinePolicy(warm_samples=10.0, warm_periods=1)
 LATE = (Rule(name="late", any_of=("turnaround",), threshold=0.1),)
 USUAL = [served(100 + (n % 2), 0.002) for n in range(12)] + [served(400 + (n % 2), 0.008) for n in range(12)]
 

@@ -44,7 +44,7 @@ MODEL = WorkloadModel(
 )
 EVERYTHING = JudgeSettings(
     node_type="cpu",
-    baselines=BaselinePolicy(warm_samples=3.0),
+    baselines=BaselinePolicy(warm_samples=3.0, warm_periods=1),
     cpi2=QUICK_CPI2,
     models=ModelFile(MODELS_SCHEMA, ("cpu_cores",), 0.0, (MODEL,)),
 )

@@ -55,7 +55,7 @@ class Node:
     def __init__(self, probe: Turnaround, service: TestCgroup, port: int) -> None:
         self._probe = probe
         self._info = CgroupInfo(service.cgroup_id, service.path, "service", "LS", workload="service")
-        policy = BaselinePolicy(warm_samples=20)
+        policy = BaselinePolicy(warm_samples=20, warm_periods=1)
         self._judge = Judge(JudgeSettings(span_seconds=TICK_SECONDS * 0.8, baselines=policy))
         self._client = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,129 @@
+"""Levels: how high a cell's samples lie by now, and how high they lie where they are ordinary. Pure.
+
+What is ordinary is a lower envelope. A stretch that lies half as high again as it, and more, teaches nothing: the level
+follows by at most a quarter in an hour, which a day's rhythm does not outrun and a neighbour that takes more and more
+does. A stretch that lies as far below for some minutes shows that what was learned before was not ordinary, such as a
+start beside a neighbour, so learning starts anew. Where a higher level was told for long and accepted, it stays
+ordinary until it was not seen again for a half-life.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detector.arrays import Flags, Floats
+from detector.baselines.sketch import BUCKETS, LOWEST_EXPONENT, PER_OCTAVE
+
+NEAR_OCTAVES = float(np.log2(1.5))
+"""Distance from the ordinary level within which a stretch is ordinary."""
+OCTAVES_A_SECOND = float(np.log2(1.25)) / 3600.0
+"""The ordinary level follows what is seen by no more than this."""
+LOWER_PERIODS = 5
+"""Periods in a row after which a lower level replaces what was learned: a burst of quick failures is none."""
+_RECENT_TICKS = 60.0
+"""Ticks over which the recent level is a mean."""
+_LONGEST_STEP_SECONDS = 10.0
+"""Of the time in which a cell was not seen, no more counts as time to follow."""
+_COLUMNS: Mapping[str, Any] = {
+    "recent": np.float64,
+    "ordinary": np.float64,
+    "seen": np.float64,
+    "ticks": np.int64,
+    "period": np.int64,
+    "periods": np.int64,
+    "lower": np.int64,
+    "kept_until": np.float64,
+}
+
+
+def octaves_of(values: Floats) -> Floats:
+    """Return values as powers of two; what a sketch counts as zero lies at its lowest."""
+    return np.asarray(np.log2(np.maximum(values, 2.0**LOWEST_EXPONENT)), dtype=np.float64)
+
+
+def middle_octave(counts: NDArray[np.floating]) -> float:
+    """Return the level of a sketch that is not empty: the middle of its median's bucket."""
+    sums = np.cumsum(counts, dtype=np.float64)
+    bucket = min(int(np.searchsorted(sums, sums[-1] / 2)), BUCKETS - 1)
+    return LOWEST_EXPONENT + (bucket - 0.5) / PER_OCTAVE
+
+
+class Levels:
+    """One row a cell; levels are powers of two of the signal's unit, times are wall-clock seconds."""
+
+    __slots__ = ("columns", "half_life", "period_seconds")
+
+    def __init__(self, half_life_seconds: float, period_seconds: float, count: int = 0) -> None:
+        self.half_life = half_life_seconds
+        self.period_seconds = period_seconds
+        self.columns: dict[str, NDArray[Any]] = {name: np.zeros(count, dtype) for name, dtype in _COLUMNS.items()}
+
+    def extend(self, more: int) -> None:
+        """Add rows that have seen nothing."""
+        for name, column in self.columns.items():
+            self.columns[name] = np.concatenate([column, np.zeros(more, column.dtype)])
+
+    def keep(self, rows: NDArray[np.intp]) -> None:
+        """Drop all other rows."""
+        for name, column in self.columns.items():
+            self.columns[name] = column[rows]
+
+    def begin(self, row: int, ordinary: float, periods: int, kept_until: float) -> None:
+        """Let a row go on from what another had learned; of two levels the lower is ordinary, unless one is kept."""
+        columns = self.columns
+        before = float(columns["ordinary"][row])
+        kept = max(kept_until, float(columns["kept_until"][row]))
+        known = columns["periods"][row] > 0
+        level = ordinary if not known else max(before, ordinary) if kept > 0 else min(before, ordinary)
+        columns["recent"][row] = columns["ordinary"][row] = level
+        columns["periods"][row] = max(int(columns["periods"][row]), periods)
+        columns["ticks"][row] = max(int(columns["ticks"][row]), int(_RECENT_TICKS))
+        columns["kept_until"][row] = kept
+
+    def see(self, rows: NDArray[np.int32], octaves: Floats) -> None:
+        """Take in what the cells show in this tick, whether or not it may teach; a row may occur more than once."""
+        cells, place, times = np.unique(rows, return_inverse=True, return_counts=True)
+        columns = self.columns
+        recent, ticks = columns["recent"][cells], columns["ticks"][cells]
+        first = ticks == 0
+        if first.any():
+            recent[first] = (np.bincount(place, octaves) / times)[first]
+        # A step counts as an octave at most, so that a heavy tail moves the level as little as the middle does.
+        steps = np.bincount(place, np.clip(octaves - recent[place], -1.0, 1.0)) / times
+        columns["recent"][cells] = recent + steps / np.minimum(ticks + 1, _RECENT_TICKS)
+        columns["ticks"][cells] = ticks + 1
+
+    def admit(
+        self, rows: NDArray[np.int32], ready: Flags, accepted: Flags, now_seconds: float
+    ) -> tuple[Flags, NDArray[np.int32]]:
+        """Return which rows may teach, and the cells that have to start anew.
+
+        `ready` marks cells that know an ordinary level, `accepted` what is ordinary from now on wherever it lies.
+        """
+        cells, first, place = np.unique(rows, return_index=True, return_inverse=True)
+        known, columns = ready[first], self.columns
+        told = np.bincount(place, accepted) > 0
+        recent, ordinary = columns["recent"][cells], columns["ordinary"][cells]
+        period = int(now_seconds // self.period_seconds)
+        fresh = (columns["period"][cells] != period) | (columns["periods"][cells] == 0)
+        columns["period"][cells] = period
+        columns["periods"][cells] += fresh
+        kept_until = columns["kept_until"][cells]
+        rise = recent - ordinary
+        renewed = told | ((kept_until > now_seconds) & (rise >= -NEAR_OCTAVES))
+        kept_until = np.where(renewed & known, now_seconds + self.half_life, kept_until)
+        kept = kept_until > now_seconds
+        below = known & ~kept & (rise < -NEAR_OCTAVES)
+        lower = np.where(below, columns["lower"][cells] + fresh, 0)
+        anew = lower > LOWER_PERIODS
+        passed = np.clip(now_seconds - columns["seen"][cells], 0.0, _LONGEST_STEP_SECONDS) * OCTAVES_A_SECOND
+        followed = ordinary + np.clip(rise, np.where(kept, 0.0, -passed), passed)
+        followed = np.where(told, np.maximum(ordinary, recent), followed)
+        columns["ordinary"][cells] = np.where(known & ~anew, followed, recent)
+        columns["seen"][cells] = now_seconds
+        columns["lower"][cells] = np.where(anew, 0, lower)
+        columns["kept_until"][cells] = kept_until
+        teaches = ~known | told | (rise <= NEAR_OCTAVES)
+        return np.asarray(teaches[place], dtype=np.bool_), cells[anew]
