@@ -16,12 +16,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector as PrometheusCollector
 
+from api.cgroup_path import ROOT
 from api.frame import CGROUP, HOST, KERNEL_ID, CgroupInfo, Frame, Table
 from api.histogram import SLOTS, UPPER_EDGES_NS
 from api.loss import lost_ns, total_lost_ns
 from api.metrics import BY_COLUMN, Metric, MetricKind
 from api.window import Delta, subtract
 from koordlet.config import MetricsSettings
+from koordlet.metrics.inflicted import Inflicted
 from koordlet.metrics.labels import (
     CGROUP_LABELS,
     CULPRIT,
@@ -111,7 +113,8 @@ class _Seats:
 class CgroupMetrics(PrometheusCollector):
     """Series of cgroups and host: `update` takes each tick; `collect` may run in another thread."""
 
-    def __init__(self, settings: MetricsSettings, info_of: InfoOf, build: Mapping[str, str]) -> None:
+    def __init__(self, settings: MetricsSettings, info_of: InfoOf, build: Mapping[str, str], own: str = "") -> None:
+        """`own` is the path of the agent's own cgroup; empty or the root's where it has none."""
         self._settings = settings
         self._info_of = info_of
         self._build = dict(build)
@@ -129,6 +132,8 @@ class CgroupMetrics(PrometheusCollector):
         self._blame: dict[str, PairTotals] = defaultdict(
             lambda: PairTotals(settings.culprits_per_victim, _OTHER_CULPRIT)
         )
+        self._own = own
+        self._inflicted = Inflicted(settings.max_cgroups, self._is_own)
         self._capabilities: dict[str, int] = {}
         self._programs: list[tuple[str, str, float, int]] = []
 
@@ -169,6 +174,7 @@ class CgroupMetrics(PrometheusCollector):
                 totals[seat] = 0.0
             for pairs in self._blame.values():
                 pairs.forget(seat, before[seat][:4])
+            self._inflicted.forget(seat)
         self._chosen, self._ticks = frame.cgroup, 0
         limit = self._settings.histogram_cgroups
         self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:limit]
@@ -215,11 +221,18 @@ class CgroupMetrics(PrometheusCollector):
     def _add_blame(self, name: str, grown: Table) -> None:
         seat_of = self._seats.seat_of
         amounts = next(iter(grown.columns.values())).astype(np.float64) * 1e-9
+        self._inflicted.add(name, grown, amounts, seat_of)
         rows = np.flatnonzero(amounts > 0)
         victims, inverse = np.unique(grown.ids[rows], return_inverse=True)
         seats = np.array([seat_of.get(victim, 0) for victim in victims.tolist()], dtype=np.int64)
         culprits = grown.keys["culprit"][rows].astype(np.uint64)
         self._blame[name].add(seats[inverse], culprits, amounts[rows], self._victim_of, self._culprit_name)
+
+    def _is_own(self, culprit: int) -> bool:
+        if self._own in ("", ROOT):
+            return False
+        info = self._info_of(culprit)
+        return info is not None and info.path == self._own
 
     def _victim_of(self, seat: int) -> Labels:
         return self._seats.labels[seat][:4]
@@ -238,6 +251,7 @@ class CgroupMetrics(PrometheusCollector):
             for metric in BY_COLUMN.values():
                 if metric.family:
                     self._emit(metric, families)
+            families |= {family.name: family for family in self._inflicted.families(self._seats.labels)}
             families |= self._self_families()
         yield from map(without_empty, families.values())
 

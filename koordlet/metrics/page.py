@@ -9,6 +9,7 @@ from api.plugin import discover
 from koordlet.collectors import Collector
 from koordlet.metrics import owners
 from koordlet.metrics.actions import FAMILIES as ACTION_FAMILIES
+from koordlet.metrics.inflicted import FAMILIES as INFLICTED_FAMILIES
 from koordlet.metrics.koordinator_names import FAMILIES as KOORDINATOR
 from koordlet.metrics.labels import CGROUP_LABELS, CULPRIT, VICTIM
 from koordlet.metrics.priorities import FAMILIES as PRIORITY_FAMILIES
@@ -92,7 +93,12 @@ def _declared() -> Iterator[Metric]:
 def _families() -> list[tuple[str, str, str, str]]:
     return [
         (f"{name}_total" if kind == "counter" else name, kind, ", ".join(labels), text)
-        for name, (kind, labels, text) in {**PRIORITY_FAMILIES, **JUDGE_FAMILIES, **ACTION_FAMILIES}.items()
+        for name, (kind, labels, text) in {
+            **INFLICTED_FAMILIES,
+            **PRIORITY_FAMILIES,
+            **JUDGE_FAMILIES,
+            **ACTION_FAMILIES,
+        }.items()
     ]
 
 

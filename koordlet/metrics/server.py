@@ -18,6 +18,8 @@ from koordlet.agent.detection import Detection
 from koordlet.agent.sinks import Sink
 from koordlet.config import AgentSettings, MetricsSettings
 from koordlet.control.control_loop import ControlLoop
+from koordlet.enforcer.lifecycle import own_cgroup
+from koordlet.host.files import HostTree
 from koordlet.metrics.actions import ActionMetrics
 from koordlet.metrics.cgroups import CgroupMetrics
 from koordlet.metrics.connections import MetricsServer
@@ -100,7 +102,8 @@ def open_metrics(
     """
     table = settings.metrics
     tls = _tls(table)
-    cgroups = CgroupMetrics(table, agent.info_of, {"version": version, "kernel": platform.release()})
+    build = {"version": version, "kernel": platform.release()}
+    cgroups = CgroupMetrics(table, agent.info_of, build, own_cgroup(HostTree(Path(settings.root))))
     verdicts = VerdictMetrics(table.max_verdicts, agent.name_of)
     actions = ActionMetrics(table.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
     priorities = PriorityMetrics()
