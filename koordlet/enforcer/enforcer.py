@@ -31,6 +31,7 @@ from koordlet.enforcer.oneshot import OneShotActions
 from koordlet.enforcer.plan import Planner
 from koordlet.enforcer.protected import ProtectedCgroups
 from koordlet.enforcer.reclaim import Reclaimer
+from koordlet.enforcer.upkeep import Upkeep
 from koordlet.enforcer.writer import Writer
 from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.knobs.table import check
@@ -65,6 +66,7 @@ class Enforcer:
         self._clock = clock = StepClock()
         self._log = log = EventLog(_audit_file(settings), clock, dry_run=settings.dry_run)
         self._leases = leases = Leases(journal, writer, log, clock, settings.foreign_write_backoff_seconds)
+        self._upkeep = Upkeep(leases, log, clock, settings.guardian_seconds)
         self._applier = Applier(knobs, writer, journal, leases, log, clock)
         self._births = Births(knobs, writer)
         self._nested_quotas = NestedQuotas(knobs)
@@ -91,7 +93,6 @@ class Enforcer:
         self._settled = SettledState()
         self._spoken: set[str] = set()
         """Strategies that have asked for a setting since the start."""
-        self._last_step: float | None = None
         self._started = 0.0
         self._is_closed = False
         self._has_new_limits = False
@@ -144,36 +145,10 @@ class Enforcer:
         """
         if self._is_closed:
             return True
-        now = time.monotonic()
-        actions = {owner: lease for owner, lease in self._leases.active.items() if not lease.setting.protocol_state}
-        over = [owner for owner, lease in actions.items() if lease.end_seconds <= now]
-        is_stopped = self._last_step is not None and now - self._last_step >= self._settings.guardian_seconds
-        if over or self._leases.has_unrestored or (is_stopped and actions):
-            self._clock.start_step(None)
-            if is_stopped:
-                self._leases.end_all_actions("no tick was completed in time")
-            elif over:
-                self._leases.end_actions(over, "the lease ended")
-            else:
-                self._leases.retry()
+        try:
+            return self._upkeep.look_after()
+        finally:
             self._publish()
-            self._log.end_step()
-        elif actions:
-            self._keep_actions()
-        return is_stopped and not self._leases.has_unrestored
-
-    def _keep_actions(self) -> None:
-        """Set actions again between two steps.
-
-        Neither step returns the events from here (set again, refused, given up), since strategies are told of what
-        they asked for. The audit has them: it compares a refusal with what the last step had for the same file, and
-        with what came since, and tells one that repeats once.
-        """
-        self._clock.start_step(None)
-        began = self._log.pending
-        self._leases.keep_actions()
-        self._log.take_since(began)
-        self._publish()
 
     def evict_pods_by(self, evictor: PodEvictor, pods_of: PodTableOf) -> None:
         """Evict the pods of this table through the API server; without, no pod of the kubelet is evicted."""
@@ -190,7 +165,7 @@ class Enforcer:
     @property
     def longest_pause_seconds(self) -> float:
         """Time between two ticks that no action outlives."""
-        return self._settings.guardian_seconds
+        return self._upkeep.longest_seconds
 
     def held_protocol_state(self) -> dict[Owner, Setting]:
         """Protocol state that is held, in effect or below an action."""
@@ -259,12 +234,12 @@ class Enforcer:
         if self._is_closed:
             return []
         self._clock.start_step(now)
-        pause_seconds, longest_seconds = self._pause_seconds(), self._settings.guardian_seconds
+        pause_seconds, longest_seconds = self._upkeep.pause_seconds, self._upkeep.longest_seconds
         is_late = pause_seconds > longest_seconds
         until_seconds = time.monotonic() + longest_seconds - (0.0 if is_late else pause_seconds)
         self._applier.until_seconds = self._leases.until_seconds = until_seconds
         if is_tick:
-            self._last_step = self._clock.monotonic_seconds
+            self._upkeep.note_tick()
         if is_late:
             self._leases.end_all_actions(f"no step for {pause_seconds:.0f} s")
         self._update_protection(cgroups, annotated, kubelet)
@@ -315,7 +290,8 @@ class Enforcer:
             return None
         began = self._log.pending
         if not self._under_way:
-            self._applier.until_seconds = time.monotonic() + self._settings.guardian_seconds - self._pause_seconds()
+            left_seconds = self._upkeep.longest_seconds - self._upkeep.pause_seconds
+            self._applier.until_seconds = time.monotonic() + left_seconds
         settings = [one for one in wanted if (one.target, one.knob) in owners]
         for owner in owners & self._leases.active.keys():
             self._leases.verify_one(owner)
@@ -330,7 +306,9 @@ class Enforcer:
             return False
         if self._has_new_limits or self._stop_file_reason() or not self._under_way.isdisjoint(owners):
             return False
-        if not self._under_way and (self._last_step is None or self._pause_seconds() > self._settings.guardian_seconds):
+        has_ticked = self._upkeep.last_tick_seconds is not None
+        is_late = self._upkeep.pause_seconds > self._upkeep.longest_seconds
+        if not self._under_way and (not has_ticked or is_late):
             return False
         asked = {(one.target, one.knob) for one in new}
         others = (self._leases.active.get(owner) for owner in owners if owner not in asked)
@@ -350,10 +328,6 @@ class Enforcer:
                 self._log.emit(of_intent(intent, Outcome.REFUSED, reason))
         self._publish()
         return self._log.end_step()
-
-    def _pause_seconds(self) -> float:
-        """Time since the step of the last tick; 0 before the first."""
-        return 0.0 if self._last_step is None else max(self._clock.monotonic_seconds - self._last_step, 0.0)
 
     def _carried(
         self, requested: Iterable[Setting], silent: Collection[str], leases: Mapping[Owner, Lease]

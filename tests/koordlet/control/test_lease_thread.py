@@ -7,7 +7,6 @@ from collections.abc import Collection
 from pathlib import Path
 from threading import Event
 
-import msgspec
 import pytest
 
 from api.intents import Knob
@@ -41,7 +40,7 @@ def acting(host: FakeHost, *, lease_seconds: float, guardian_seconds: float, wri
     enforcer.step([want(Knob.CPU_MAX, "20000 100000", lease_seconds=lease_seconds), STATE], now=host.later(0.0))
     assert host.text("/pod", "cpu.max") == "20000 100000"
     # From now on: the step above may take longer than that on a busy machine.
-    enforcer._settings = msgspec.structs.replace(enforcer._settings, guardian_seconds=guardian_seconds)
+    enforcer._upkeep.longest_seconds = guardian_seconds
     return enforcer
 
 
@@ -118,7 +117,7 @@ def test_a_failure_is_counted_and_it_looks_again(caplog: pytest.LogCaptureFixtur
 def test_a_step_that_outlasts_the_lease_sets_nothing_more(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     enforcer = acting(host, lease_seconds=60.0, guardian_seconds=0.2)
-    enforcer._last_step = time.monotonic()
+    enforcer._upkeep.last_tick_seconds = time.monotonic()
     enforcer.look_after_actions()
     hold = enforcer._journal.hold
 
