@@ -27,12 +27,12 @@ def next_rung(
 ) -> tuple[Rung, tuple[Intent, ...]] | None:
     """Return the mildest rung that may be tried and has something to set, with what it sets; None without one.
 
-    Without `may_limit` none that costs the culprit CPU time although CPUs are free.
+    Without `may_limit` none that takes from the culprit what no other work may want.
     """
     for rung in LADDERS[interference.resource]:
         if is_barred(rung.name) or rung.strength > max_strength:
             continue
-        if rung.costs_idle_time and not may_limit:
+        if rung.limits and not may_limit:
             return None  # what follows costs more still
         if rung.knob is not None and rung.knob not in observation.capabilities.knobs:
             continue

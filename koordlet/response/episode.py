@@ -7,8 +7,9 @@ Another is lifted for one tick each time that its hold has passed: where the los
 the hold grows, else it stays released; and it is released at once when its victims have nothing to do.
 
 While all applied rungs stand and a victim still loses, the next is added: one that takes CPU time from the culprit
-although CPUs are free only for a loss of more than twice the budget. A rung that makes a victim or a bystander worse
-off is taken back at once.
+although CPUs are free only for a loss of more than twice the budget, and a limit on a disk beside a weight only where
+IO still loses more than twice the time that it takes. A rung that makes a victim or a bystander worse off is taken back
+at once.
 """
 
 import math
@@ -37,7 +38,8 @@ from koordlet.response.trial import (
 
 _TRIAL_LIFT_TICKS, _PROOF_LIFT_TICKS = 2, 1
 _LIMIT_TICKS = 10
-"""Ticks in which a victim must lose much on the average, although the culprit yields, before a limit follows."""
+"""Ticks in which a victim must lose much on the average, although the culprit yields, before a limit follows; of a rung
+that is newer all since it was applied."""
 _SUSPICION_TICKS = 3
 """Ticks in which a victim must recover for a rung that was taken back to have been at fault."""
 _RECENT_TICKS, _MOST_TICKS = 6, 60
@@ -308,7 +310,7 @@ class Episode:
         elif found and all(each is Judgement.USELESS for each in found.values()):
             yield self._give_up(applied, now, history, "the victim's loss did not fall")
         elif any(
-            judgement.is_grave(observation, each, history, self.settings)
+            judgement.is_grave(observation, each, history, self.settings, yields=True)
             for each in (applied.interference, *self._felt)
         ):
             yield self._lift(applied, _TRIAL_LIFT_TICKS, history, "the loss goes on: to see it without")
@@ -377,8 +379,8 @@ class Episode:
                 continue
             last = self.applied_rungs[-1] if self.applied_rungs else None
             stands = last is not None and last.rung.yields
-            ticks = _LIMIT_TICKS if stands else None
-            is_grave = judgement.is_grave(observation, interference, history, self.settings, ticks=ticks)
+            ticks = self._ticks_of(last, now) if last is not None and stands else None
+            is_grave = judgement.is_grave(observation, interference, history, self.settings, ticks=ticks, yields=stands)
             if last is not None and last.phase is Phase.HELD and last.rung.liftable and not stands:
                 return [self._lift(last, _TRIAL_LIFT_TICKS, history, "the victim loses again: to see it without")]
             steps = self._apply_next(observation, interference, max_strength, history, may_limit=is_grave)
@@ -446,6 +448,10 @@ class Episode:
         """Return whether the newest ticks are not all of the present rungs."""
         changes = [max(applied.at_seconds, applied.proof_seconds) for applied in self.applied_rungs]
         return now - max(changes, default=-math.inf) < self.settings.verify_seconds + 1
+
+    def _ticks_of(self, applied: AppliedRung, now: float) -> int:
+        """Return the newest ticks in which a rung was in effect, up to those that decide on a limit."""
+        return max(min(int(now - applied.at_seconds - self.settings.settle_seconds), _LIMIT_TICKS), 1)
 
     def _release_expired(self, now: float, history: History) -> Iterator[ResponseStep]:
         for applied in [applied for applied in self.applied_rungs if applied.rung.temporary]:

@@ -225,6 +225,11 @@ class Observation:
         """Path to row."""
         return {info.path: row for row, info in enumerate(self.cgroups)}
 
+    def io_seconds(self, path: str) -> float:
+        """Return the seconds per second that disks work for a cgroup, without what others cost it; NaN where that is
+        not measured."""
+        return self._number(self.io_service, path)
+
     def name_of(self, path: str) -> str:
         """Return the name to show: `namespace/pod/container`, a unit, or the path."""
         return self._names.get(path, path)

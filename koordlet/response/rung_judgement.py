@@ -11,6 +11,9 @@ from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.trial import Judgement, judge
 
+_STEADY_RATIO = 2.0
+"""Ratio of the worst to the least tick up to which a loss is steady."""
+
 
 def claim(applied: AppliedRung, victim: str, history: History, settings: ResponseSettings) -> float:
     """Return the mean loss over a trial that a rung is judged by: to quotas on its victim and above, or to culprits."""
@@ -38,16 +41,25 @@ def is_grave(
     settings: ResponseSettings,
     *,
     ticks: int | None = None,
+    yields: bool = False,
 ) -> bool:
-    """Return whether a loss is worth a limit, which takes CPU time although CPUs are free: in the mean of the last
-    ticks, by default those of a trial, and in this one it is above its budget by a factor, by what the victim is
-    entitled to at the weights as they are."""
-    if interference.resource != "cpu":
+    """Return whether a loss is worth a limit, which takes what no other work may want: in the mean of the last ticks,
+    by default those of a trial, and in this one it is large.
+
+    Of CPU time that is above its budget by a factor, by what the victim is entitled to at the weights as they are. Of
+    block IO any loss is, unless a rung stands by which the culprit `yields`: then what remains is the time that the
+    disk takes for what it has begun, and a limit needs a loss above the time of the victim's own IO by that factor.
+    """
+    victim, resource = interference.victim, interference.resource
+    if resource == "cpu":
+        unit = loss_budget(observation, victim, "cpu", settings)
+    elif resource == "blockio" and yields:
+        unit = observation.io_seconds(victim)
+    else:
         return True
-    least = settings.limit_budget_factor * loss_budget(observation, interference.victim, "cpu", settings)
     lately = history.lost(interference.pair, ticks or settings.verify_ticks)
-    now = observation.claim_on(interference.victim, interference.culprit, "cpu", of_limits=True)
-    return min(lately, now) > least
+    now = observation.claim_on(victim, interference.culprit, resource, of_limits=True)
+    return not min(lately, now) <= settings.limit_budget_factor * unit  # an unknown time is no reason to wait
 
 
 def judge_by_before(
@@ -73,7 +85,8 @@ def compare_with_before(
     observation: Observation, applied: AppliedRung, settings: ResponseSettings
 ) -> dict[str, Judgement | None]:
     """Compare the ticks of a trial with those before it, by victim; None where these are too few to tell a loss that
-    fell from one that comes and goes."""
+    fell from one that comes and goes, or to say that it did not fall because it was not steady: as a rule it has just
+    begun."""
     found: dict[str, Judgement | None] = {}
     for victim, before in applied.ticks_before.items():
         with_rung = list(applied.on_ticks.get(victim, ()))
@@ -81,7 +94,8 @@ def compare_with_before(
             continue
         verdict = _compare(observation, applied, victim, with_rung, before, settings)
         improved = fmean(with_rung) <= fmean(before) * (1 - settings.min_improvement_ratio)
-        found[victim] = None if verdict is Judgement.USELESS and improved else verdict
+        is_steady = max(before) <= _STEADY_RATIO * min(before)
+        found[victim] = None if verdict is Judgement.USELESS and (improved or not is_steady) else verdict
     return found
 
 

@@ -47,10 +47,9 @@ def loss_over_budget(
             claim = observation.claim_on(each.victim, each.culprit, each.resource, of_limits=True)
             worst = max(worst, claim / may)
             continue
-        row = observation.rows.get(each.victim)
-        may = settings.loss_budget_seconds_per_second
-        if row is not None and observation.io_service is not None:
-            may = max(float(observation.io_service[row]) * settings.io_slowdown, may / 10)
+        may, served = settings.loss_budget_seconds_per_second, observation.io_seconds(each.victim)
+        if served == served:
+            may = max(served * settings.io_slowdown, may / 10)
         worst = max(worst, observation.claim(each.victim, "blockio") / may)
     return worst
 

@@ -95,6 +95,11 @@ class Rung:
         return self.knob in _HOLDING_KNOBS or self.strength is Strength.DRASTIC
 
     @property
+    def limits(self) -> bool:
+        """Return whether it takes from the culprit what no other work may want."""
+        return self.costs_idle_time or self.steering is not None
+
+    @property
     def liftable(self) -> bool:
         """Return whether a lift of a tick or two shows what the rung does."""
         return not (self.one_shot or self.temporary or self.relieves_victim or self.outlasts_lift)

@@ -176,3 +176,46 @@ def test_no_limit_is_ever_below_the_floor(ticks: list[tuple[float, float, bool]]
     response = ResponsePolicy()
     for second, (lost, used, named) in enumerate(ticks):
         assert limit_of(response.step(disk(float(second), lost=lost, used=used, named=named))) >= MIB
+
+
+WEIGHING = replace(
+    CAPABILITIES, knobs=frozenset({Knob.IO_WEIGHT, Knob.IO_MAX}), weighing_disks=frozenset(CAPABILITIES.disks)
+)
+
+
+def steps_of(losses: list[float]) -> list[tuple[StepKind, str]]:
+    """Steps of ticks in which the victim loses so much, on a disk that heeds weights."""
+    response, steps = ResponsePolicy(), []
+    for second, lost in enumerate(losses):
+        seen = disk(float(second), lost=lost, used=USED, named=second >= 2)
+        response.step(replace(seen, capabilities=WEIGHING, lost={"blockio": seen.lost["blockio"]}))
+        steps += [(step.kind, step.rung) for step in response.steps]
+    return steps
+
+
+def test_a_weight_is_not_judged_by_ticks_in_which_the_loss_only_began() -> None:
+    """They lost less than those with the weight, by which the loss fell to a tenth."""
+    began = [0.0, 0.1, 0.3]
+    lifted = [4.0, 4.0]
+    assert steps_of([*began, *[0.4] * 4, *lifted, 0.4]) == [
+        (StepKind.APPLIED, "weight"),
+        (StepKind.LIFTED, "weight"),
+        (StepKind.KEPT, "weight"),
+    ]
+
+
+def test_a_weight_that_does_not_lower_a_steady_loss_gives_way_to_the_limit() -> None:
+    assert steps_of([4.0] * 7) == [
+        (StepKind.APPLIED, "weight"),
+        (StepKind.REVERTED, "weight"),
+        (StepKind.APPLIED, "limit"),
+    ]
+
+
+@pytest.mark.parametrize(("left", "limited"), [(1.5 * SERVICE, False), (3.0 * SERVICE, True)])
+def test_a_limit_joins_a_weight_only_where_io_still_waits_for_much_longer_than_it_takes(
+    left: float, limited: bool
+) -> None:
+    steps = steps_of([4.0, 4.0, 4.0, *[left] * 20])
+    assert steps[:2] == [(StepKind.APPLIED, "weight"), (StepKind.KEPT, "weight")]
+    assert ((StepKind.APPLIED, "limit") in steps) == limited
