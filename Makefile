@@ -3,6 +3,9 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
+# What is compiled is kept: each process of tests would compile all tests, for 15 s, and programs start 0.3 s later.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Extras in the lock; the others name these, and koord itself with them.
 LOCKED_EXTRAS := analysis cluster dev gpu grpc
 

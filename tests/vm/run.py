@@ -115,12 +115,13 @@ def build_objects() -> None:
 
 
 def compile_sources() -> None:
-    """Have Python and pytest keep what they compile of the kernel tests and of all that these import.
+    """Have Python and pytest keep what they compile of the kernel tests and of all that these import, whatever is set.
 
     What fails to be collected is for the guests to tell.
     """
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "kernel", "-p", "no:cacheprovider"]
-    subprocess.run([*command, str(KERNEL_TESTS)], capture_output=True, check=False)
+    subprocess.run([*command, str(KERNEL_TESTS)], env=environment, capture_output=True, check=False)
 
 
 def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:

@@ -34,6 +34,16 @@ def test_each_group_is_one_file() -> None:
     ]
 
 
+def test_what_pytest_compiles_for_guests_is_kept_whatever_is_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(run, "KERNEL_TESTS", tmp_path)
+    (tmp_path / "test_it.py").write_text("def test_it():\n    assert True\n")
+    run.compile_sources()
+    assert list((tmp_path / "__pycache__").glob("test_it.*-pytest-*.pyc"))
+
+
 def test_a_guest_tries_any_failed_test_again() -> None:
     assert f"--reruns={run.RERUNS}" in run.pytest_command(["tests/kernel/test_cpu.py"]).split()
 
