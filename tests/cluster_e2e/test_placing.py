@@ -3,6 +3,7 @@
 Explanations, pre-allocation, pods that keep their room for others, the network's topology, device plugins of vendors.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.crds import CLUSTER_NETWORK_TOPOLOGY, DEVICE, RESERVATION, SCHEDULE_EXPLANATION
+from api.crds import CLUSTER_NETWORK_TOPOLOGY, DEVICE, NODE_METRIC, RESERVATION, SCHEDULE_EXPLANATION
 from api.protocol import (
     ANNOTATION_BIND_TIMESTAMP,
     ANNOTATION_DEVICE_ALLOCATED,
@@ -25,8 +26,9 @@ from api.protocol import (
     LABEL_GPU_ISOLATION_PROVIDER,
     LABEL_NODE_GPU_VENDOR,
     LABEL_OPERATING_MODE,
+    LABEL_QOS_CLASS,
 )
-from cluster import NODES, PODS, DeleteOptions, Document, Key, custom, merge_patch
+from cluster import EVENTS, NODES, PODS, DeleteOptions, Document, Key, Query, custom, merge_patch
 from scheduler.devices.vendors import (
     CAMBRICON,
     CAMBRICON_PROFILE,
@@ -111,6 +113,30 @@ def reservation(name: str, pool: str, **spec: Any) -> Document:
     template = {"spec": {"schedulerName": ACCOUNT, "nodeSelector": {"pool": pool}, "containers": [container]}}
     owners = [{"labelSelector": {"matchLabels": {"app": "web"}}}]
     return {"metadata": {"name": name}, "spec": {"template": template, "owners": owners, "ttl": "1h", **spec}}
+
+
+def test_a_node_under_a_verdict_is_a_last_resort(site: Site, running: Scheduler) -> None:
+    site.node("noisy")
+    kind = custom(NODE_METRIC).of(dict)
+    key = site.create(kind, {"metadata": {"name": "noisy"}, "spec": {}})
+    verdict = {"resource": "cpu", "lostSecondsPerSecond": 0.3, "until": "2099-01-01T00:00:00Z"}
+    stated = {"extensions": {"interference": {"verdicts": [verdict]}}}
+    site.client.patch(kind, key, merge_patch({"status": stated}), subresource="status")
+    numbers = itertools.count()
+
+    def told() -> list[Document]:
+        """The scheduler may hear of the verdict after the first pods."""
+        pod = site.pod(f"sensitive-{next(numbers)}", "noisy", {"cpu": "10m"}, labels={LABEL_QOS_CLASS: "LS"})
+        assert site.await_node(pod, running) == "noisy"
+        events = site.client.list(EVENTS.of(dict), Query(SPACE)).values
+        return [each for each in events if each["reason"] == "LastResort"]
+
+    (event, *_) = wait_for(told, check=running.end_of_log, interval_seconds=0.5)
+    assert (event["type"], event["regarding"]["kind"]) == ("Warning", "Pod")
+    assert event["note"] == (
+        "No other node takes the pod than noisy, which was avoided:"
+        " node(s) under cpu interference that the pod is sensitive to."
+    )
 
 
 def test_a_reservation_takes_a_running_pod_and_has_its_room_afterwards(site: Site, running: Scheduler) -> None:
