@@ -124,6 +124,8 @@ class Interference(Plugin[NeighbourSpec]):
         """Residents with a workload, by UID, with the traits they were counted with."""
         self._members: dict[Workload, set[str]] = {}
         self._now = 0.0
+        self._has_ticked = False
+        """Whether the time is known: the first lists come before it."""
         for profile in config.profiles:
             self.profiles.put(profile)
 
@@ -182,6 +184,10 @@ class Interference(Plugin[NeighbourSpec]):
     def tick(self, now: float) -> Iterable[Write]:
         """Let verdicts expire."""
         self._now = now
+        if not self._has_ticked:
+            self._has_ticked = True
+            for stated in self._stated.values():
+                stated.at_seconds = now
         for row in list(self._live):
             self._judge(row)
         return ()

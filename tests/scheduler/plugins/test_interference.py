@@ -137,10 +137,19 @@ def test_verdicts_of_other_resources_do_not_matter() -> None:
 def test_verdicts_end(until: str | None) -> None:
     made = state(engine([node("a")], kinds=KINDS, plugins=STRICT), {"until": until})
     learn(made, profile("web", lost=0.4))
+    made.tick(0.0)
     made.tick(299.0)
     assert rejected(made, of("web")) == {"a": [CPU]}
     made.tick(300.0)
     assert rejected(made, of("web")) == {"a": []}
+
+
+def test_a_verdict_of_the_first_lists_holds_for_its_time_from_the_first_tick_on() -> None:
+    made = engine([node("a")], kinds=KINDS, plugins=STRICT)
+    learn(state(made, {}, now=1.8e9), profile("web", lost=0.4))
+    for seconds, expected in ((0.0, [CPU]), (299.0, [CPU]), (300.0, [])):
+        made.tick(1.8e9 + seconds)
+        assert rejected(made, of("web")) == {"a": expected}
 
 
 def test_small_verdicts_can_be_passed_over() -> None:
