@@ -42,9 +42,9 @@ killed = 0
 for _ in range(int(sys.argv[1])):
     child = os.fork()
     if not child:
-        taken, block = memoryview(bytearray(int(sys.argv[2]))), bytes(1 << 20)
-        for offset in range(0, len(taken) - len(block) + 1, len(block)):
-            taken[offset : offset + len(block)] = block
+        taken = bytearray(int(sys.argv[2]))
+        for offset in range(0, len(taken), 4096):
+            taken[offset] = 1
         os._exit(0)
     killed += os.waitpid(child, 0)[1] == signal.SIGKILL
 print(killed, flush=True)
