@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from api.intents import Intent, Setting
+from api.verdicts import Verdict
 from koordlet.config import AgentSettings, EnforcerSettings
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.fast_path import FastPath
@@ -188,6 +189,12 @@ class ControlLoop:
         self._last_tick_seconds = time.monotonic()
         if self.guardian is not None:
             self.guardian.beat()
+
+    def entitled_part(self, verdict: Verdict) -> float | None:
+        """Return the part of a loss that lies below its victim's own share, as of the newest tick; None where no share
+        is known."""
+        observation = self._observation
+        return None if observation is None else observation.entitled_part(verdict)
 
     def _wake_guardian(self) -> None:
         """Have it watch before the first action is set, and again after a pause in which actions were restored; with

@@ -104,7 +104,7 @@ def open_metrics(
     tls = _tls(table)
     build = {"version": version, "kernel": platform.release()}
     cgroups = CgroupMetrics(table, agent.info_of, build, own_cgroup(HostTree(Path(settings.root))))
-    verdicts = VerdictMetrics(table.max_verdicts, agent.name_of)
+    verdicts = VerdictMetrics(table.max_verdicts, agent.name_of, control.entitled_part)
     actions = ActionMetrics(table.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
     priorities = PriorityMetrics()
     registry = CollectorRegistry()

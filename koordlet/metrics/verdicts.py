@@ -24,6 +24,11 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         _OPEN_LABELS,
         "Seconds lost per second under an open verdict, with its first culprit",
     ),
+    "koord_verdict_entitled_seconds_per_second": (
+        "gauge",
+        _OPEN_LABELS,
+        "Part of that loss below the victim's own share of the resource; the rest it would lose to fair division, too",
+    ),
     "koord_verdict_confidence_ratio": (
         "gauge",
         _OPEN_LABELS,
@@ -44,9 +49,16 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 class VerdictMetrics(PrometheusCollector):
     """Series of the judge: `update` takes the verdicts of each tick; `collect` may run in another thread."""
 
-    def __init__(self, max_victims: int, name_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        max_victims: int,
+        name_of: Callable[[str], str],
+        entitled_part: Callable[[Verdict], float | None] = lambda _verdict: None,
+    ) -> None:
+        """`entitled_part` gives the part of a loss below the victim's own share, and is asked by the scrape alone."""
         self._max_victims = max_victims
         self._name_of = name_of
+        self._entitled_part = entitled_part
         self._lock = Lock()
         self._opened: Counter[tuple[str, ...]] = Counter()
         self._open_verdicts: tuple[Verdict, ...] = ()
@@ -66,7 +78,11 @@ class VerdictMetrics(PrometheusCollector):
     def collect(self) -> Iterator[Family]:
         """All families."""
         with self._lock:
-            values = self._values()
+            shown, rest = self._victim_series()
+            values = self._values(shown, rest)
+        parts = {key: self._entitled_part(verdict) for key, verdict in shown.items()}
+        entitled = {key: part for key, part in parts.items() if part is not None}
+        values["koord_verdict_entitled_seconds_per_second"] = entitled
         for name, (kind, labels, text) in FAMILIES.items():
             make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
             family = make(name, text, labels=labels)
@@ -74,8 +90,10 @@ class VerdictMetrics(PrometheusCollector):
                 family.add_metric(key, value)
             yield without_empty(family)
 
-    def _values(self) -> dict[str, dict[tuple[str, ...], float]]:
-        lost, confidence = self._victim_series()
+    def _values(
+        self, shown: Mapping[tuple[str, ...], Verdict], rest: Mapping[tuple[str, ...], float]
+    ) -> dict[str, dict[tuple[str, ...], float]]:
+        lost = {key: verdict.lost_seconds_per_second for key, verdict in shown.items()}
         state = self._state
         single = {
             "koord_judge_run_seconds": state.run_seconds,
@@ -89,19 +107,19 @@ class VerdictMetrics(PrometheusCollector):
         return {
             "koord_verdicts": {key: float(count) for key, count in self._opened.items()},
             "koord_verdicts_open": dict(Counter(map(_kind, self._open_verdicts))),
-            "koord_verdict_lost_seconds_per_second": lost,
-            "koord_verdict_confidence_ratio": confidence,
+            "koord_verdict_lost_seconds_per_second": {**lost, **rest},
+            "koord_verdict_confidence_ratio": {key: verdict.confidence for key, verdict in shown.items()},
             "koord_baseline_cells": {("ready",): state.ready_cells, ("warming_up",): state.warming_cells},
             **{name: {(): float(value)} for name, value in single.items()},
         }
 
-    def _victim_series(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
-        """Loss and confidence of the worst verdicts, one for a victim and cause; the rest is summed as `other`."""
+    def _victim_series(self) -> tuple[dict[tuple[str, ...], Verdict], dict[tuple[str, ...], float]]:
+        """The worst verdicts, one for a victim and cause; the losses of the rest are summed as `other`."""
         worst: dict[tuple[str, str, str], Verdict] = {}
         for verdict in sorted(self._open_verdicts, key=lambda each: -each.lost_seconds_per_second):
             worst.setdefault((verdict.victim, verdict.resource, verdict.cause), verdict)
-        lost: dict[tuple[str, ...], float] = {}
-        confidence: dict[tuple[str, ...], float] = {}
+        shown: dict[tuple[str, ...], Verdict] = {}
+        summed: dict[tuple[str, ...], float] = {}
         owners: dict[tuple[str, str], set[Labels]] = {}
         for place, verdict in enumerate(worst.values()):
             taken = owners.setdefault((verdict.resource, verdict.cause), set())
@@ -109,11 +127,11 @@ class VerdictMetrics(PrometheusCollector):
                 key = self._labels(verdict)
                 key = (*distinct(key[:4], verdict.victim, taken), *key[4:])
                 taken.add(key[:4])
-                lost[key], confidence[key] = verdict.lost_seconds_per_second, verdict.confidence
+                shown[key] = verdict
             else:
                 rest = (*NO_POD, OTHER, OTHER, verdict.resource, verdict.cause, *NO_POD, OTHER)
-                lost[rest] = lost.get(rest, 0.0) + verdict.lost_seconds_per_second
-        return lost, confidence
+                summed[rest] = summed.get(rest, 0.0) + verdict.lost_seconds_per_second
+        return shown, summed
 
     def _labels(self, verdict: Verdict) -> tuple[str, ...]:
         victim = identity_of_ref(verdict.victim_ref, verdict.victim)

@@ -13,7 +13,7 @@ from api.frame import CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
 from api.qos import PROTECTED_RANK, QoSClass, protection_rank
 from api.tree_classes import TreeClasses
-from api.verdicts import Verdict
+from api.verdicts import HYPERVISOR, Verdict, is_self_inflicted
 from api.window import Delta, Window
 from detector.blame import Blame, blame_between
 from koordlet.response.entitlement import DEFAULT_WEIGHT, LEAST_WEIGHT, claimable, entitled_cores, share_by_weight
@@ -201,6 +201,31 @@ class Observation:
         if not lost > 0:
             return 0.0
         return self.lost_to(victim, culprit, resource) * self.claim(victim, resource, of_limits=of_limits) / lost
+
+    def entitled_part(self, verdict: Verdict) -> float | None:
+        """Return the part of a verdict's loss, in seconds per second, that lies below its victim's own share.
+
+        None where no share is known, where no cgroup holds the resource (a hypervisor), and for what is the victim's
+        own doing.
+        """
+        victim, resource = verdict.victim, verdict.resource
+        is_own = is_self_inflicted(verdict) or any(culprit.path == HYPERVISOR for culprit in verdict.culprits)
+        if is_own or not self._is_share_known(victim, resource):
+            return None
+        lost = self.lost_by(victim, resource)
+        if not lost > 0:
+            return 0.0
+        return verdict.lost_seconds_per_second * min(self.claim(victim, resource) / lost, 1.0)
+
+    def _is_share_known(self, path: str, resource: str) -> bool:
+        row = self.rows.get(path)
+        if row is None:
+            return False
+        if resource == "cpu":
+            return bool(np.isfinite(self.entitled(path)))
+        if resource == "memory":
+            return bool(np.isfinite(self._number(self.request_bytes, path)))
+        return resource == "blockio" and self.cgroups[row].id in self.io_disks
 
     def _moves_its_part(self, path: str) -> bool:
         """Return whether a cgroup moves as many bytes as any fair division of its disks would let it."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.verdicts import Culprit, How, Severity, VerdictState
+from api.verdicts import Culprit, How, Severity, Verdict, VerdictState
 from koordlet.agent.detection import DetectionState
 from koordlet.metrics.verdicts import FAMILIES, VerdictMetrics
 from tests.verdicts import make_verdict
@@ -24,8 +24,13 @@ OPEN = make_verdict(
 STATE = DetectionState(run_seconds=2.5, ready_cells=7, warming_cells=3, refused_samples=1, saves=4, files_refused=1)
 
 
+def part_of(verdict: Verdict) -> float | None:
+    """Half of a loss on the CPU."""
+    return verdict.lost_seconds_per_second / 2 if verdict.resource == "cpu" else None
+
+
 def exposition(max_victims: int = 10) -> VerdictMetrics:
-    return VerdictMetrics(max_victims, {"/kube/web": "web"}.get)  # type: ignore[arg-type]
+    return VerdictMetrics(max_victims, {"/kube/web": "web"}.get, part_of)  # type: ignore[arg-type]
 
 
 def text(found: VerdictMetrics) -> str:
@@ -75,6 +80,14 @@ def test_two_rules_on_one_loss_make_one_series() -> None:
     both = [OPEN, msgspec.structs.replace(OPEN, rule="mine")]
     found.update(both, both, STATE)
     assert len(samples(text(found), "koord_verdict_lost_seconds_per_second")) == 1
+
+
+def test_the_entitled_part_is_shown_where_a_share_is_known() -> None:
+    found = exposition()
+    both = [OPEN, msgspec.structs.replace(OPEN, resource="network", cause="delay")]
+    found.update(both, both, STATE)
+    (part,) = samples(text(found), "koord_verdict_entitled_seconds_per_second").values()
+    assert part == OPEN.lost_seconds_per_second / 2
 
 
 def test_judge_and_baselines_tell_how_they_stand() -> None:
