@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from api.verdict_text import is_by_usual_values
+from api.verdict_text import USUAL
 from api.verdicts import OWN_THREADS, Verdict, VerdictState
 from detector.arrays import Flags, Floats
 from detector.correlation import History
@@ -145,11 +145,10 @@ class RuleEngine:
         return np.asarray((self._outlasting(most_seconds) & self._by_others).any(axis=0))
 
     def _outlasting(self, most_seconds: float) -> Flags:
-        places = {place for (place, _), verdict in self.open.items() if is_by_usual_values(verdict)}
-        if self.tick is None or not places:
+        if self.tick is None:
             return np.zeros(self.memory.is_open.shape, dtype=np.bool_)
         old = self.memory.is_open & (self.tick.now_ns - self.memory.opened_ns > int(most_seconds * SECOND_NS))
-        return old & _per_rule([place in places for place in range(len(self.rules))]).astype(np.bool_)
+        return old & _per_rule([_is_by_usual_values(rule, self.tick) for rule in self.rules]).astype(np.bool_)
 
     def history_of(self, name: str) -> History | None:
         """Losses and activity of a symptom up to this tick; None where it does not correlate."""
@@ -185,6 +184,12 @@ class RuleEngine:
                 seen = np.zeros(len(rows)) if blame is None else blame.sums(tick.view.ids[rows], named=True)
                 strong[place, rows] = seen >= enough
         return strong
+
+
+def _is_by_usual_values(rule: Rule, tick: RuleTick) -> bool:
+    """Return whether verdicts of the rule depend on usual values (`api.verdict_text.is_by_usual_values`)."""
+    signals = [tick.signals[name] for name in rule.symptoms if name in tick.signals]
+    return any(name.startswith(USUAL) for signal in signals for name in signal.evidence)
 
 
 def _closed(last: Verdict, view: View) -> Verdict:
