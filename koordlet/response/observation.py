@@ -56,6 +56,8 @@ class Observation:
     capabilities: HostCapabilities = field(default_factory=HostCapabilities)
     io_service: Floats | None = None
     """Seconds per second that disks worked for a cgroup, without what others cost it; None where it is not measured."""
+    ios: Floats | None = None
+    """IOs per second that ended; None where it is not measured."""
     io_disks: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Cgroup id to the disks that it read or wrote, as major:minor."""
     blame_of: Callable[[str], Blame | None] = no_blame
@@ -255,6 +257,18 @@ class Observation:
         not measured."""
         return self._number(self.io_service, path)
 
+    def io_seconds_behind_one(self, victim: str, culprit: str) -> float:
+        """Return the seconds per second that a victim's IO waits if the disk first ends one IO of the culprit's for
+        each; NaN where that is not measured.
+
+        A disk that works for the culprit all the time ends one in the time between two, however many it has begun.
+        """
+        if self.ios is None or self.io_service is None:
+            return np.nan
+        rows = self.subtrees.rows(culprit)
+        ended, worked = float(self.ios[rows].sum()), float(self.io_service[rows].sum())
+        return self._number(self.ios, victim) * min(worked, 1.0) / ended if ended > 0 else 0.0
+
     def name_of(self, path: str) -> str:
         """Return the name to show: `namespace/pod/container`, a unit, or the path."""
         return self._names.get(path, path)
@@ -396,6 +410,7 @@ def observe(
         turnaround_seconds=delta.percentile_ns("turnaround.hist", 0.99) / 1e9 if requests else unknown,
         capabilities=capabilities,
         io_service=np.maximum(device - excess, 0.0) / 1e9 if device is not None and excess is not None else None,
+        ios=_rate(delta, "blockio.ios"),
         io_disks=_disks(window),
         blame_of=cache(partial(_blame, window)),
         slowdown=slowdown,

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+import numpy as np
+
 from koordlet.response.applied_rung import AppliedRung
 from koordlet.response.history import History, Pair
 from koordlet.response.observation import Observation
@@ -48,13 +50,15 @@ def is_grave(
 
     Of CPU time that is above its budget by a factor, by what the victim is entitled to at the weights as they are. Of
     block IO any loss is, unless a rung stands by which the culprit `yields`: then what remains is the time that the
-    disk takes for what it has begun, and a limit needs a loss above the time of the victim's own IO by that factor.
+    disk takes for what it has begun, and a limit needs a loss above that of one IO of the culprit's for each of the
+    victim's, or of the victim's own, by that factor.
     """
     victim, resource = interference.victim, interference.resource
     if resource == "cpu":
         unit = loss_budget(observation, victim, "cpu", settings)
     elif resource == "blockio" and yields:
-        unit = observation.io_seconds(victim)
+        behind_one = observation.io_seconds_behind_one(victim, interference.culprit)
+        unit = float(np.fmax(observation.io_seconds(victim), behind_one))
     else:
         return True
     lately = history.lost(interference.pair, ticks or settings.verify_ticks)

@@ -35,7 +35,7 @@ class ResponseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """... or, for CPU time, to less than this ratio of the victim's progress in the same time."""
     limit_budget_factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     """A limit on CPU time, which the culprit feels even where CPUs are free, needs a loss above so many budgets; one on
-    block IO beside a weight a loss above so many times what the victim's IO takes undisturbed."""
+    block IO beside a weight a loss above so many times what one IO takes, the victim's or the culprit's."""
     turnaround_slack: Annotated[float, Meta(ge=0, le=10)] = 0.5
     """... and its 99th percentile turnaround, where measured, did not grow by more than this ratio."""
     settle_seconds: Seconds = 1.0

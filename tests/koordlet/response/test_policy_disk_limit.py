@@ -171,6 +171,20 @@ def test_every_step_reaches_the_kernel_and_the_last_one_puts_it_back(tmp_path: P
     assert 0 not in seen[:15]
 
 
+@pytest.mark.parametrize(
+    ("worked", "expected"),
+    [
+        pytest.param(8.0, 60 / 500, id="always-busy"),  # sixteen deep, each some 16 ms: one ends each 2 ms
+        pytest.param(0.1, 60 * 0.1 / 500, id="busy-at-times"),
+    ],
+)
+def test_what_the_disk_has_begun_is_one_io_of_the_culprits(worked: float, expected: float) -> None:
+    seen = disk(0.0, lost=0.1, used=USED, named=True)
+    rates = {WEB: (60.0, SERVICE), HOG: (500.0, worked)}
+    ios, service = (np.array([rates.get(info.path, (0.0, 0.0))[place] for info in seen.cgroups]) for place in (0, 1))
+    assert replace(seen, ios=ios, io_service=service).io_seconds_behind_one(WEB, HOG) == pytest.approx(expected)
+
+
 @given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1e9), st.booleans()), min_size=1, max_size=80))
 def test_no_limit_is_ever_below_the_floor(ticks: list[tuple[float, float, bool]]) -> None:
     response = ResponsePolicy()
