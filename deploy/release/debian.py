@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from deploy.release.locked import ROOT
-from deploy.release.wheel import ReleaseError
+from deploy.release.wheel import ReleaseError, sha256
 
 HOME = "/usr/lib/koord"
 PROGRAMS = (
@@ -105,14 +105,16 @@ def environment(wheels: Path, wheel: Path, requirements: str, folder: Path) -> P
     """
     made = folder / "environment"
     subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", made], check=True)
+    # The wheel by name and digest too: where it is given as a file, pip notes its path in what is made.
+    own = "==".join(wheel.name.split("-")[:2])
     listed = folder / "requirements.txt"
-    listed.write_text(requirements)
-    offline = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check"]
+    listed.write_text(f"{requirements}{own} --hash=sha256:{sha256(wheel)}\n")
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check", "--require-hashes"]
+    places = ["--find-links", str(wheels), "--find-links", str(wheel.parent)]
     pip = [str(ROOT / ".venv" / "bin" / "python"), "-m", "pip", "--python", str(made / "bin" / "python"), "install"]
-    for arguments in (["--require-hashes", "--find-links", str(wheels), "-r", str(listed)], [str(wheel)]):
-        done = subprocess.run([*pip, *offline, *arguments], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ReleaseError(f"pip: {done.stderr.strip()[-2000:]}")
+    done = subprocess.run([*pip, *options, *places, "-r", listed], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ReleaseError(f"pip: {done.stderr.strip()[-2000:]}")
     for path in (made / "bin").iterdir():
         if path.is_file() and not path.is_symlink():
             start = path.read_bytes()

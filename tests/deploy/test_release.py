@@ -153,6 +153,39 @@ def test_the_package_is_the_same_twice(programs: Path, package: Path, tmp_path: 
     assert wheel.sha256(debian.pack(again, tmp_path / "second", "1.2.3", 1_700_000_000)) == wheel.sha256(package)
 
 
+def tiny_wheel(folder: Path, name: str) -> Path:
+    """A wheel of one module, with a program where it is the project's."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    about = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": "def main() -> None: ...\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
+    }
+    files[f"{about}/RECORD"] = "".join(f"{each},,\n" for each in (*files, f"{about}/RECORD"))
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, text in files.items():
+            archive.writestr(zipfile.ZipInfo(each), text)
+    return path
+
+
+def test_installed_programs_do_not_name_the_folders_that_they_were_made_in(tmp_path: Path) -> None:
+    trees = []
+    for name in ("a", "b"):
+        wheels, work = tmp_path / name / "wheels", tmp_path / name / "work"
+        for folder in (wheels, work):
+            folder.mkdir(parents=True)
+        listed = f"needed==1.0 --hash=sha256:{wheel.sha256(tiny_wheel(wheels, 'needed'))}\n"
+        made = debian.environment(wheels, tiny_wheel(tmp_path / name, "koord"), listed, work)
+        files = (path for path in made.rglob("*") if path.is_file() and not path.is_symlink())
+        trees.append({path.relative_to(made): path.read_bytes() for path in files})
+    assert {path.name for path in trees[0]} >= {"koord.py", "needed.py", "koord"}
+    assert trees[0].keys() == trees[1].keys()
+    assert [path for path, content in trees[0].items() if trees[1][path] != content] == []
+    assert [path for path, content in trees[0].items() if str(tmp_path).encode() in content] == []
+
+
 def test_units_name_the_packages_programs(package: Path, tmp_path: Path) -> None:
     subprocess.run(["dpkg-deb", "--extract", package, tmp_path / "x"], check=True)
     for unit in debian.UNITS:
