@@ -165,7 +165,8 @@ class Cycle:
     ) -> Evaluation:
         """Filter and score all rows for the pod; `excluded` rows are barred before the others are scored.
 
-        Rows that plugins avoid pass when no other does, unless there is to be no `last_resort`.
+        Rows that plugins avoid pass when no other does, unless there is to be no `last_resort`. While a filter has yet
+        to look at some row, another may.
         """
         class_result = self.class_result(attempt.pod)
         n = self.snapshot.rows_used
@@ -179,7 +180,9 @@ class Cycle:
         self._refresh(class_result, attempt)
         avoided = _avoided_rows(class_result, n)
         evaluation = self._feasible(attempt, class_result, excluded, avoided)
-        if avoided.size and last_resort and not (evaluation.totals > BARRED).any():
+        searched = not attempt.unfinished and not (evaluation.totals > BARRED).any()
+        if avoided.size and last_resort and searched:
+            attempt.last_resort = True
             evaluation = self._feasible(attempt, class_result, excluded)
         if prefer and class_result.at("prefer") and self._preferred(attempt, evaluation):
             return evaluation
@@ -281,10 +284,10 @@ class Cycle:
             evaluation.totals, evaluation.bits = evaluation.totals.copy(), evaluation.bits.copy()
             evaluation.totals[avoided] = BARRED
             evaluation.bits[avoided] = class_result.avoided[avoided]
-        self._apply_cluster_filters(attempt, evaluation)
         if excluded.size:
             evaluation.totals = evaluation.totals.copy()
             evaluation.totals[excluded] = BARRED
+        self._apply_cluster_filters(attempt, evaluation)
         self._respect_nominated(attempt, evaluation)
         return evaluation
 

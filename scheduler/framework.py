@@ -45,7 +45,8 @@ should change in the cluster is returned as `Write` values. Watched objects arri
 
 *A node may be a last resort.* `avoid` is a filter that yields: rows that it answers are refused as long as another
 row passes all filters, and taken where none does. No pod is preempted for what `avoid` alone refuses, and a pod that
-is bound on such a row gets an Event with the reasons.
+is bound on such a row gets an Event with the reasons. A filter of cluster scope that refuses rows only until another
+attempt looks at them notes itself in `attempt.unfinished`: no last resort is taken while such rows may be the ones.
 
 Order of one attempt: prepare, pre_filter, restore, filter and avoid, prefer, (post_filter when no row passes) score,
 normalize, reserve, [assume], permit, [wait], settle, [wait], pre_bind, bind, post_bind; unreserve in reverse order on
@@ -193,6 +194,10 @@ class Attempt:
     """Scratch between points of this attempt, by plugin name."""
     simulated: bool = False
     """Nothing will be bound: see "Simulated attempts" above."""
+    unfinished: set[str] = field(default_factory=set)
+    """Plugins whose filter leaves a part of its work to another attempt."""
+    last_resort: bool = False
+    """Rows that are avoided are looked at too: no other passed."""
     possible: NDArray[np.bool_] | None = None
     """bool[rows_used]: rows that passed so far, while a filter of cluster scope is asked; the others do not matter."""
 

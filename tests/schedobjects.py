@@ -10,15 +10,34 @@ import numpy as np
 
 from api.kube.objects import Node, Pod
 from cluster.twin import Twin
+from scheduler.cluster_state.columns import Rows
 from scheduler.cycle import AnyPlugin
 from scheduler.engine import Engine
 from scheduler.explain.diagnosis import by_node
-from scheduler.framework import Action
+from scheduler.framework import Action, Attempt, Bits, Plugin, Reason
 from scheduler.loop import Loop
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.profile import SchedulerSettings
 from tests.waiting import PATIENCE
+
+DAMP = "node(s) in a damp cellar"
+"""Why `Cellars` avoids nodes."""
+
+
+class Cellars(Plugin[tuple[()]]):
+    """Avoids nodes with the label `cellar`."""
+
+    name = "Cellars"
+
+    def reasons(self, spec: tuple[()]) -> tuple[Reason, ...]:
+        """One reason."""
+        return (Reason(DAMP),)
+
+    def avoid(self, attempt: Attempt, spec: tuple[()], rows: Rows) -> Bits:
+        """Rows with the label."""
+        return np.asarray(attempt.snapshot.labels.column("cellar").ids[rows] >= 0, dtype=np.int64)
+
 
 BASE: dict[str, type[AnyPlugin]] = {"prioritysort": PrioritySort, "defaultbinder": DefaultBinder}
 """Without these no engine runs."""

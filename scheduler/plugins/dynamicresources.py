@@ -253,29 +253,10 @@ class DynamicResources(Plugin[Claims]):
         """One bit for the first thing that is wrong with a row."""
         if not spec.open and not spec.allocated:
             return None
-        snapshot, uid, chosen = attempt.snapshot, attempt.pod.uid, self._holdings.chosen
-        effort = Effort()
-        part = not isinstance(rows, slice) or rows.stop - rows.start != snapshot.rows_used
-        if part or any(key in chosen for key in spec.uids):
-            numbers = np.arange(snapshot.rows_used)[rows]
-            return np.array([self._judge(spec, int(row), uid, effort) for row in numbers], dtype=np.int64)
-        if not spec.open:
-            return self._reached_bits(spec, snapshot.rows_used)
-
-        looks = Looks()
-
-        def serves(row: Row) -> int:
-            return self._serves_alike(spec, row, uid, effort, looks)
-
-        possible = attempt.possible
-        bits = self._rows.of(spec.question, snapshot.rows_used, serves, unknown=UNKNOWN, wanted=possible)
-        if looks.over and possible is not None and not (possible & (bits == 0)).any():
-            # No pod need leave its node while there are devices that were not searched yet.
-            bits = np.where(possible, UNKNOWN, bits)
-        if not spec.allocated:
-            return bits
-        reached = self._reached_bits(spec, snapshot.rows_used)
-        return np.where(reached != 0, reached, bits)
+        bits, possible = self._judged(attempt, spec, rows), attempt.possible
+        if possible is not None and (possible & (bits == UNKNOWN)).any():
+            attempt.unfinished.add(self.name)
+        return bits
 
     def post_filter(self, attempt: Attempt, spec: Claims, failure: Failure) -> Nomination | None:
         """Devices are given back that alone keep the pod from a node, where the claim has no other consumer."""
@@ -382,6 +363,32 @@ class DynamicResources(Plugin[Claims]):
         return writes
 
     # Internals
+
+    def _judged(self, attempt: Attempt, spec: Claims, rows: Rows) -> Bits:
+        """Why rows are barred, row by row."""
+        snapshot, uid, chosen = attempt.snapshot, attempt.pod.uid, self._holdings.chosen
+        effort = Effort()
+        part = not isinstance(rows, slice) or rows.stop - rows.start != snapshot.rows_used
+        if part or any(key in chosen for key in spec.uids):
+            numbers = np.arange(snapshot.rows_used)[rows]
+            return np.array([self._judge(spec, int(row), uid, effort) for row in numbers], dtype=np.int64)
+        if not spec.open:
+            return self._reached_bits(spec, snapshot.rows_used)
+
+        looks = Looks()
+
+        def serves(row: Row) -> int:
+            return self._serves_alike(spec, row, uid, effort, looks)
+
+        possible = attempt.possible
+        bits = self._rows.of(spec.question, snapshot.rows_used, serves, unknown=UNKNOWN, wanted=possible)
+        if looks.over and possible is not None and not (possible & (bits == 0)).any():
+            # No pod need leave its node while there are devices that were not searched yet.
+            bits = np.where(possible, UNKNOWN, bits)
+        if not spec.allocated:
+            return bits
+        reached = self._reached_bits(spec, snapshot.rows_used)
+        return np.where(reached != 0, reached, bits)
 
     def _still_holds(self, plan: Plan, key: Key, claim: ResourceClaim, uid: str, row: Row) -> bool:
         """Return whether the claim's devices, chosen or shown, are those that the pod was held for.

@@ -53,8 +53,8 @@ OBJECT = Key("", "default")
 OUTSIDE, NOWHERE, UNKNOWN, UNFINISHED = 1, 2, 4, 8
 SHARING = ("NodeNUMAResource", "DeviceShare")
 """Plugins that give a pod CPUs or devices of its own: only that shows how many members a node takes."""
-UNFINISHED_PLAN = "unfinished"
-"""In the memo of an attempt: it had not the time for the gang's plan."""
+ENDED = "NetworkTopology: ended"
+"""In the memo of an attempt: its search for a plan without avoided nodes, which ended."""
 REPORT_SECONDS = 10.0
 MAX_DETAILS = 2000
 """Domains that a status may state: an object has an end."""
@@ -82,6 +82,8 @@ class Plan:
     """The rows of a gang's members by UID, and the members that were tried so far."""
 
     rows: Mapping[str, Row]
+    last_resort: bool
+    """Avoided nodes are among those that it was made of."""
     tried: set[str] = field(default_factory=set)
 
 
@@ -105,8 +107,8 @@ class NetworkTopology(Plugin[NetworkSpec]):
         self._plan: Plan | None = None
         self._planning = False
         """A plan is tried: it says itself where members go."""
-        self._searches: dict[frozenset[str], Search] = {}
-        """Plans that are worked out, by the UIDs of their members."""
+        self._searches: dict[tuple[frozenset[str], bool], Search] = {}
+        """Plans that are worked out, by the UIDs of their members and whether avoided nodes may be in them."""
         self._unfinished: set[str] = set()
         """Members whose plan goes on with the next tick."""
         self._stated: list[dict[str, Any]] | None = None
@@ -214,7 +216,7 @@ class NetworkTopology(Plugin[NetworkSpec]):
         if tree is None:
             return np.full(possible.shape[0], UNKNOWN, dtype=np.int64) if gathering.strict else None
         row = self._planned(attempt, spec, gathering, possible, tree)
-        if attempt.memo.get(self.name) is UNFINISHED_PLAN:
+        if self.name in attempt.unfinished:
             return np.full(possible.shape[0], UNFINISHED, dtype=np.int64)
         if row is None:
             return np.full(possible.shape[0], NOWHERE, dtype=np.int64) if gathering.strict else None
@@ -224,7 +226,7 @@ class NetworkTopology(Plugin[NetworkSpec]):
 
     def post_filter(self, attempt: Attempt, spec: NetworkSpec, failure: Failure) -> Nomination | None:
         """No victims where room alone is not enough: without a topology, or in multiples."""
-        if attempt.memo.get(self.name) is UNFINISHED_PLAN:
+        if self.name in attempt.unfinished:
             return Nomination("", message="preemption: not tried before the gang's plan is worked out.", last=True)
         if spec.gathering is None or not spec.gathering.strict:
             return None
@@ -298,17 +300,33 @@ class NetworkTopology(Plugin[NetworkSpec]):
         self, attempt: Attempt, spec: NetworkSpec, gathering: Gathering, possible: NDArray[np.bool_], tree: NetworkTree
     ) -> Row | None:
         """The row of the attempted member, by the plan or a new one; None when no part holds the gang."""
-        uid, placed = attempt.pod.uid, attempt.snapshot.pods
-        plan = self._plan
-        if plan is None or uid not in plan.rows or not possible[plan.rows[uid]] or plan.tried - {uid} - placed.keys():
+        uid, plan = attempt.pod.uid, self._plan
+        if plan is None or not self._holds(plan, attempt, possible):
             rows = self._new_plan(attempt, spec, gathering, possible, tree)
             if rows is None:
-                attempt.memo[self.name] = UNFINISHED_PLAN
-            plan = self._plan = Plan(rows) if rows else None
+                attempt.unfinished.add(self.name)
+            plan = self._plan = Plan(rows, attempt.last_resort) if rows else None
         if plan is None:
             return None
         plan.tried.add(uid)
         return plan.rows[uid]
+
+    def _holds(self, plan: Plan, attempt: Attempt, possible: NDArray[np.bool_]) -> bool:
+        """Return whether the attempted member goes where the plan says.
+
+        By one with avoided nodes it does so once others hold their places by it, also where its own node is avoided and
+        refused therefore: as no other passes then, that node is next.
+        """
+        uid = attempt.pod.uid
+        others = plan.tried - {uid}
+        if uid not in plan.rows or others - attempt.snapshot.pods.keys():
+            return False
+        row = plan.rows[uid]
+        if plan.last_resort is attempt.last_resort:
+            return bool(possible[row])
+        if attempt.last_resort or not others:
+            return False
+        return bool(possible[row] or self.handle.avoided(attempt, np.array([row]))[0])
 
     def _new_plan(
         self, attempt: Attempt, spec: NetworkSpec, gathering: Gathering, possible: NDArray[np.bool_], tree: NetworkTree
@@ -319,30 +337,37 @@ class NetworkTopology(Plugin[NetworkSpec]):
         held = Counter(snapshot.pods[uid].row for uid in kin if uid in snapshot.pods)
         members = self._members(attempt.pod, kin)
         uids = frozenset(info.uid for info in members)
-        search = self._searches.pop(uids, None) or Search(len(members))
+        search = self._searches.pop((uids, attempt.last_resort), None) or Search(len(members))
         search.goes_on(snapshot)
         existing = self._selected.get(spec.selector, Counter()) + held if spec.selector else held
         # Members that hold places already belong to multiples that are filled up elsewhere.
         multiples = {} if held else gathering.multiples
         rows = self._searched(attempt, search, members, possible, Wanted(tree, gathering, existing, multiples, held))
-        if rows is None:
-            search.generation, search.at = snapshot.generation, attempt.now
-            self._keep(uids, search, attempt)
-            self._unfinished |= uids
-        return rows
+        search.generation, search.at = snapshot.generation, attempt.now
+        if rows is not None:
+            attempt.memo[ENDED] = search
+            return rows
+        self._keep((uids, attempt.last_resort), search, attempt)
+        ended: Search | None = attempt.memo.get(ENDED)
+        if ended is not None:
+            # The next attempt asks for a plan without avoided nodes first, and need not search all for that again.
+            self._keep((uids, False), ended, attempt)
+        self._unfinished |= uids
+        return None
 
-    def _keep(self, uids: frozenset[str], search: Search, attempt: Attempt) -> None:
+    def _keep(self, key: tuple[frozenset[str], bool], search: Search, attempt: Attempt) -> None:
         """Keep a search for the next tick, unless others take all places: one that went on before is never lost."""
+        uids, _ = key
         if len(self._searches) >= MAX_SEARCHES:
             pending = {attempt.pod.uid, *(info.uid for info in self.handle.pending())}
             oldest = attempt.now - IDLE_SEARCH_SECONDS
             self._searches = {
-                members: other
-                for members, other in self._searches.items()
-                if members <= pending and members.isdisjoint(uids) and other.at >= oldest
+                (members, avoided): other
+                for (members, avoided), other in self._searches.items()
+                if members <= pending and (members == uids or members.isdisjoint(uids)) and other.at >= oldest
             }
         if len(self._searches) < MAX_SEARCHES:
-            self._searches[uids] = search
+            self._searches[key] = search
 
     def _searched(
         self,

@@ -13,22 +13,10 @@ from scheduler.framework import Action, Attempt, Bits, Plugin, Reason, Scope
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.profile import SchedulerSettings
-from tests.schedobjects import BASE, drain, engine, node, pod, rejected
+from tests.schedobjects import BASE, DAMP, Cellars, drain, engine, node, pod, rejected
 
-DAMP = "node(s) in a damp cellar"
 FAR = "node(s) that are far"
-
-
-class Cellars(Plugin[tuple[()]]):
-    """Avoids nodes with a label."""
-
-    name = "Cellars"
-
-    def reasons(self, spec: tuple[()]) -> tuple[Reason, ...]:
-        return (Reason(DAMP),)
-
-    def avoid(self, attempt: Attempt, spec: tuple[()], rows: Rows) -> Bits:
-        return np.asarray(attempt.snapshot.labels.column("cellar").ids[rows] >= 0, dtype=np.int64)
+LATER = "node(s) that will be looked at in another attempt"
 
 
 class Near(Plugin[tuple[()]]):
@@ -48,6 +36,22 @@ class Near(Plugin[tuple[()]]):
         if attempt.possible is not None:
             self.possible.append(int(attempt.possible.sum()))
         return np.asarray(attempt.snapshot.labels.column("far").ids[rows] >= 0, dtype=np.int64)
+
+
+class Slow(Near):
+    """The same, where a first attempt does not get to the answer."""
+
+    name = "Slow"
+
+    def reasons(self, spec: tuple[()]) -> tuple[Reason, ...]:
+        return (*super().reasons(spec), Reason(LATER, resolvable=False))
+
+    def filter(self, attempt: Attempt, spec: tuple[()], rows: Rows) -> Bits:
+        bits = super().filter(attempt, spec, rows)
+        if attempt.possible is None or len(self.possible) > 1:
+            return bits
+        attempt.unfinished.add(self.name)
+        return np.full_like(bits, 2)
 
 
 KINDS = {"cellars": Cellars, "near": Near, "fit": NodeResourcesFit, "preemption": DefaultPreemption}
@@ -76,6 +80,23 @@ def test_what_a_filter_over_the_cluster_refuses_is_no_other_node() -> None:
     assert bound(made, pod("p")) == "cellar"
     # Asked first for the rows that are not avoided, then for all that node filters pass.
     assert near.possible == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("other", "taken"),
+    [pytest.param("loft", "loft", id="another-passes"), pytest.param("barn", "cellar", id="no-other-passes")],
+)
+def test_a_node_that_was_not_looked_at_yet_may_be_another(other: str, taken: str) -> None:
+    others = {"loft": LOFT, "barn": BARN}
+    made = engine([CELLAR, others[other]], kinds={"cellars": Cellars, "slow": Slow})
+    slow = made.plugins["Slow"]
+    assert isinstance(slow, Slow)
+    assert bound(made, pod("p")) == ""
+    assert made.outcomes[-1].message == f"0/2 nodes are available: 1 {DAMP}, 1 {LATER}."
+    assert slow.possible == [1]
+    made.activate(["uid-p"])
+    assert drain(made) == {"p": taken}
+    assert [reason.text for reason in made.outcomes[-1].despite] == ([DAMP] if taken == "cellar" else [])
 
 
 def test_a_pod_that_no_node_takes_is_told_what_filters_say() -> None:
@@ -132,6 +153,16 @@ def test_an_extender_looks_at_the_nodes_that_it_is_asked_about(offered: list[str
     assert extender.start_binding(made, request, asked, 0.0).node == passed[0]
     (plan,) = made.bindings
     assert [reason.text for reason in plan.placed.despite] == ([DAMP] if passed == ["cellar"] else [])
+
+
+def test_only_the_node_that_another_scheduler_chose_is_looked_at() -> None:
+    made = Engine(SchedulerSettings(extender_scheduler_names=("default-scheduler",)), kinds={**BASE, **KINDS})
+    for each in (CELLAR, LOFT):
+        made.on_node(Action.ADD, each, 0.0)
+    near = made.plugins["Near"]
+    assert isinstance(near, Near)
+    made.place_on(pod("p", {"cpu": "1"}, schedulerName="default-scheduler"), "loft", 0.0)
+    assert near.possible == [1]
 
 
 def test_why_says_that_the_node_is_a_last_resort() -> None:

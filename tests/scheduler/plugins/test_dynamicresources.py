@@ -22,7 +22,7 @@ from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.dynamicresources import CLASSES, SLICES, DynamicResources
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.writer import BindAnswer, WriteFailure, Writer
-from tests.schedobjects import engine, node, pod
+from tests.schedobjects import Cellars, drain, engine, node, pod
 
 KINDS = {"claims": DynamicResources, "fit": NodeResourcesFit, "gangs": Coscheduling}
 
@@ -64,7 +64,9 @@ def asking(name: str, *claims: str, **fields: Any) -> Pod:
 
 
 def cluster(**nodes: tuple[str, ...]) -> Engine:
-    made = engine([node(name) for name in nodes], kinds=KINDS)
+    """Nodes with their devices; one named `cellar` is avoided."""
+    labels = {name: {"cellar": ""} if name == "cellar" else {} for name in nodes}
+    made = engine([node(name, labels=labels[name]) for name in nodes], kinds={**KINDS, "cellars": Cellars})
     show(made, CLASSES, {"metadata": {"name": "any"}})
     for name, devices in nodes.items():
         if devices:
@@ -182,6 +184,23 @@ def test_a_large_cluster_is_searched_in_parts(monkeypatch: pytest.MonkeyPatch) -
     outcome = made.schedule_one(2.0)
     assert outcome is not None
     assert outcome.node == "n6"
+
+
+@pytest.mark.parametrize("last", ["nic", "h"])
+def test_nodes_that_were_not_searched_yet_go_before_a_last_resort(monkeypatch: pytest.MonkeyPatch, last: str) -> None:
+    monkeypatch.setattr(rowanswers, "ENOUGH_ROWS", 2)
+    monkeypatch.setattr(rowanswers, "MAX_ROWS", 4)
+    kinds = {f"n{number}": (f"{chr(97 + number)}0",) for number in range(7)}
+    made = cluster(**kinds, cellar=("nic0",), n7=(f"{last}0",))
+    claim(made, "c", kind="nic")
+    message = attempt(made, asking("p", "c"))
+    assert isinstance(message, str)
+    assert "8 node(s) whose devices will be searched in another attempt" in message
+    bound: dict[str, str] = {}
+    for now in (1.0, 2.0):
+        made.tick(now)
+        bound |= drain(made, now)
+    assert bound == {"p": "n7" if last == "nic" else "cellar"}
 
 
 def gang(*names: str, claims: tuple[str, ...] = ("c",)) -> list[Pod]:

@@ -23,7 +23,7 @@ from scheduler.plugins.networktopology import POD_GROUPS, TOPOLOGIES, NetworkTop
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.simulated_placement import simulate
-from tests.schedobjects import drain, engine, node, pod
+from tests.schedobjects import Cellars, drain, engine, node, pod
 
 KINDS: dict[str, Any] = {
     "coscheduling": Coscheduling,
@@ -70,17 +70,17 @@ def member(name: str, minimum: int, rules: Any = MUST, *, cpu: str = "4", **fiel
 
 
 def with_cards(cards: dict[str, int]) -> Engine:
-    """Nodes with so many GPUs, named by block and number."""
+    """Nodes with so many GPUs, named by block and number; those whose number is z are avoided."""
     each = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
     nodes = [
         node(
             name,
-            labels={"spine": name[0], "block": name.partition("-")[0]},
+            labels={"spine": name[0], "block": name.partition("-")[0]} | ({"cellar": ""} if name[-1] == "z" else {}),
             allocatable={key: str(100 * count) for key in each},
         )
         for name, count in cards.items()
     ]
-    made = engine(nodes, kinds={**KINDS, "deviceshare": DeviceShare})
+    made = engine(nodes, kinds={**KINDS, "deviceshare": DeviceShare, "cellars": Cellars})
     topology(made)
     for name, count in cards.items():
         devices = [{"type": "gpu", "minor": minor, "health": True, "resources": each} for minor in range(count)]
@@ -209,6 +209,47 @@ def test_a_plan_that_takes_long_goes_on_from_second_to_second(monkeypatch: pytes
     assert bound == dict.fromkeys(("m0", "m1", "m2"), "a99-0")
     assert 2 < seconds < 30
     assert victims(made) == []
+
+
+@pytest.mark.parametrize(
+    ("cards", "taken"),
+    [
+        pytest.param({f"a{n}-0": 2 for n in range(20)} | {"a99-0": 3, "b1-z": 3}, "a99-0", id="another-part-holds-it"),
+        pytest.param({f"a{n}-0": 2 for n in range(20)} | {"a99-z": 3}, "a99-z", id="no-other-part-holds-it"),
+        pytest.param({f"a{n}-z": 2 for n in range(20)} | {"a99-z": 3}, "a99-z", id="none-is-left-but-avoided-nodes"),
+    ],
+)
+def test_a_plan_of_avoided_nodes_is_made_when_no_other_can_be(
+    monkeypatch: pytest.MonkeyPatch, cards: dict[str, int], taken: str
+) -> None:
+    """Plans of either kind take several attempts."""
+    monkeypatch.setattr(search, "MEMBERS_PER_ATTEMPT", 8)
+    made = with_cards(cards)
+    bound = submit(made, *(member(f"m{n}", 3, cpu="1", container={"resources": SHARE}) for n in range(3)))
+    assert bound == {}
+    seconds = 0
+    while not bound and seconds < 30:
+        seconds += 1
+        made.tick(float(seconds))
+        bound = drain(made, float(seconds))
+    assert bound == dict.fromkeys(("m0", "m1", "m2"), taken)
+    assert seconds > 2
+
+
+def test_members_follow_a_plan_of_avoided_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of four blocks holds the gang but with the avoided node of one; what is left of it fits there as little."""
+    monkeypatch.setattr(search, "MEMBERS_PER_ATTEMPT", 8)
+    cards = {f"a{block}-{number}": 2 for block in range(4) for number in range(5)} | {"a2-z": 2}
+    made = with_cards(cards)
+    names = [f"m{n:02}" for n in range(11)]
+    bound = submit(made, *(member(name, 11, cpu="100m", container={"resources": SHARE}) for name in names))
+    seconds = 0
+    while not bound and seconds < 60:
+        seconds += 1
+        made.tick(float(seconds))
+        bound = drain(made, float(seconds))
+    assert sorted(bound) == names
+    assert blocks_of(bound) == {"a2"}
 
 
 def test_a_plan_that_no_part_holds_ends(monkeypatch: pytest.MonkeyPatch) -> None:
