@@ -21,12 +21,13 @@ from cluster.events import Event, EventRecorder
 from cluster.store import newer_version
 from scheduler.cluster_state.podinfo import PodInfo
 from scheduler.engine import NODE, Engine
-from scheduler.explain.diagnosis import last_resort
+from scheduler.explain.diagnosis import chosen_elsewhere, last_resort
 from scheduler.explain.monitor import AttemptMonitor
 from scheduler.extender import BindingArgs, start_binding
 from scheduler.framework import Action, ObjectEvent, Reason, Verb, Write
 from scheduler.inbox import Inbox
 from scheduler.lifecycle.conditions import POD
+from scheduler.matching.nodematch import names_its_node
 from scheduler.metrics import Metrics
 from scheduler.outcome import AttemptOutcome, Result
 from scheduler.turns import Turns
@@ -471,7 +472,10 @@ class Loop:
         if outcome.result is Result.SCHEDULED:
             note = f"Successfully assigned {info.key} to {outcome.node}"
             self._recorder.record(Event(_reference(info), "Scheduled", note, "Binding"))
-            if outcome.despite:
+            if outcome.despite and info.outside:
+                note = chosen_elsewhere(outcome.node, outcome.despite)
+                self._recorder.record(Event(_reference(info), "AvoidedNode", note, "Binding", "Warning"))
+            elif outcome.despite and not names_its_node(info.pod):
                 note = last_resort(outcome.node, outcome.despite)
                 self._recorder.record(Event(_reference(info), "LastResort", note, "Binding", "Warning"))
         elif outcome.result in (Result.UNSCHEDULABLE, Result.ERROR):

@@ -70,6 +70,11 @@ def last_resort(node: str, despite: Iterable[Reason]) -> str:
     return f"No other node takes the pod than {node}, which was avoided: {', '.join(each.text for each in despite)}."
 
 
+def chosen_elsewhere(node: str, despite: Iterable[Reason]) -> str:
+    """The sentence about a pod on a node that is avoided, where other nodes were not asked."""
+    return f"Another scheduler chose {node}, which is avoided: {', '.join(each.text for each in despite)}."
+
+
 def sentence(failure: Failure, snapshot: Snapshot, after: str = "") -> str:
     """The stock scheduler's sentence: `0/5 nodes are available: 3 Insufficient cpu, 2 ...`.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.kube.meta import LabelSelectorRequirement as Requirement
-from api.kube.objects import PreferredSchedulingTerm
+from api.kube.objects import Pod, PreferredSchedulingTerm
 from api.kube.selectors import NodeSelectorTerm, requirement_matches
 from scheduler.cluster_state.columns import Rows
 from scheduler.cluster_state.podinfo import PodInfo
@@ -71,6 +71,19 @@ def any_term(snapshot: Snapshot, terms: Sequence[NodeSelectorTerm], rows: Rows) 
     for term in terms:
         matched |= term_rows(snapshot, term, rows)
     return matched
+
+
+def names_its_node(pod: Pod) -> bool:
+    """Return whether the pod's required affinity names one node, as that of a DaemonSet's pods does."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else []
+    return bool(terms) and all(
+        any(
+            each.key == "metadata.name" and each.operator == "In" and len(each.values) == 1
+            for each in term.match_fields
+        )
+        for term in terms
+    )
 
 
 def wanted_of(info: PodInfo) -> Wanted:

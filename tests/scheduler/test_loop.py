@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ from cluster.twin import Twin
 from cluster.twin.faults import Fault, FaultType
 from scheduler.engine import Engine
 from scheduler.extender import BindingArgs
-from scheduler.framework import Action
+from scheduler.framework import Action, Reason
 from scheduler.loop import ForbiddenKindError, Loop
 from scheduler.outcome import AttemptOutcome, Result
 from scheduler.plugins.coscheduling import Coscheduling
@@ -331,6 +331,42 @@ def test_victims_of_preemption_have_an_event_that_names_the_other_pod(twin: Twin
     assert event.related is not None
     assert event.related.name == "new"
     assert event.note.endswith("on node n0")
+
+
+ON_NODE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+IN_ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]}
+
+
+def bound_to(*terms: Any) -> dict[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [*terms]}}}
+
+
+LAST_RESORT = ("LastResort", "No other node takes the pod than n0, which was avoided: damp.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "outside", "told"),
+    [
+        pytest.param({}, False, [LAST_RESORT], id="chosen"),
+        pytest.param({"affinity": bound_to(ON_NODE)}, False, [], id="its-own-node"),
+        pytest.param(
+            {"affinity": bound_to(ON_NODE, IN_ZONE)},
+            False,
+            [LAST_RESORT],
+            id="its-own-node-or-others",
+        ),
+        pytest.param({}, True, [("AvoidedNode", "Another scheduler chose n0, which is avoided: damp.")], id="outside"),
+    ],
+)
+def test_who_chose_a_node_that_is_avoided_is_told(
+    twin: Twin, fields: dict[str, Any], outside: bool, told: list[tuple[str, str]]
+) -> None:
+    recorded, made = Recorded(), Engine(SchedulerSettings(), kinds=KINDS)
+    loop = Loop(twin.client(), made, recorder=cast(EventRecorder, recorded))
+    info = made.classes.info(pod("p", **fields))
+    info.outside = outside
+    loop._record(AttemptOutcome(Result.SCHEDULED, info, "n0", despite=(Reason("damp"),)))
+    assert [(event.reason, event.note) for event in recorded.events[1:]] == told
 
 
 def test_a_victim_that_is_on_no_node_has_no_event_of_preemption(twin: Twin) -> None:
