@@ -25,6 +25,8 @@ from probes.shared_maps import share
 from probes.tripwire import TRIP_RECORD, WATCHED_RECORD, Tripwire
 
 RING = 64
+EPOCHS = 32
+EPOCH_SHARES = 6
 
 U64 = np.dtype(np.uint64)
 CGROUP_RECORD = np.dtype(
@@ -39,6 +41,9 @@ CGROUP_RECORD = np.dtype(
 )
 PAIR_RECORD = np.dtype([("victim", U64), ("culprit", U64)])
 SLICE_RECORD = np.dtype([("end_ns", U64), ("identity", U64)])
+SHARE_RECORD = np.dtype([("ns", U64), ("identity", U64)])
+EPOCH_RECORD = np.dtype([("start_ns", U64), ("end_ns", U64), ("shares", SHARE_RECORD, (EPOCH_SHARES,))])
+EPOCHS_RECORD = np.dtype([("newest", U64), ("ring", EPOCH_RECORD, (EPOCHS,))])
 STATE_RECORD = np.dtype(
     [
         ("since_ns", U64),
@@ -50,6 +55,7 @@ STATE_RECORD = np.dtype(
         ("owed_oncpu_ns", U64),
         ("owed_involuntary", U64),
         ("ring", SLICE_RECORD, (RING,)),
+        ("epochs", EPOCHS_RECORD),
     ]
 )
 LOST_PLACES = ("cpu.task", "cpu.cgroup", "cpu.blame_ns", "cpu.switch")
@@ -92,6 +98,9 @@ class Cpu(BpfProbe):
         "cpu_pair": PAIR_RECORD,
         "cpu_state": STATE_RECORD,
         "slice": SLICE_RECORD,
+        "share": SHARE_RECORD,
+        "epoch": EPOCH_RECORD,
+        "run_epochs": EPOCHS_RECORD,
     }
 
     def __init__(self, bpf: LoadedBpf) -> None:

@@ -68,7 +68,7 @@ static __always_inline void vote(struct watched *watch, u64 culprit, u64 ns)
 __noinline int check_budget(u64 victim, u64 culprit, u64 lost)
 {
 	struct watched *watch = bpf_map_lookup_elem(&watched, &victim);
-	struct trip trip = {};
+	struct trip *trip;
 	u64 now;
 
 	if (!watch || !bpf_map_lookup_elem(&quietable, &culprit))
@@ -84,12 +84,15 @@ __noinline int check_budget(u64 victim, u64 culprit, u64 lost)
 	if (watch->lost_ns < watch->budget_ns || now - watch->reported_ns < TRIP_REST_NS)
 		return 0;
 	watch->reported_ns = now;
-	trip.victim = victim;
-	trip.culprit = watch->culprit;
-	trip.lost_ns = watch->lost_ns;
-	trip.span_ns = now - watch->since_ns;
-	trip.at_ns = now;
-	bpf_ringbuf_output(&trips, &trip, sizeof(trip), 0);
+	trip = bpf_ringbuf_reserve(&trips, sizeof(*trip), 0); /* the stack has no room: it is shared by all calls to here */
+	if (!trip)
+		return 0;
+	trip->victim = victim;
+	trip->culprit = watch->culprit;
+	trip->lost_ns = watch->lost_ns;
+	trip->span_ns = now - watch->since_ns;
+	trip->at_ns = now;
+	bpf_ringbuf_submit(trip, 0);
 	return 0;
 }
 

@@ -2,13 +2,15 @@
 /* Run slices of a CPU, and run-queue waits charged to causes and culprits by their overlap with those slices.
  *
  * A CPU keeps a ring of its last slices: each holds its end and the identity that ran; it began where the slice before
- * it ended. A program that includes this defines add_blame, and COUNT to add to a sum.
+ * it ended. Slices that leave the ring are summed by epochs (run_epochs.h), so that a long wait among short slices finds
+ * its culprits too. A program that includes this defines add_blame, and COUNT to add to a sum.
  */
 #ifndef KOORD_RUN_SLICES_H
 #define KOORD_RUN_SLICES_H
 
 #include "identity.h"
 #include "log2.h"
+#include "run_epochs.h"
 
 #define RING 64
 #define SUBTOTALS 8 /* culprits summed on the stack before they go to the map */
@@ -25,11 +27,6 @@ enum wait_cause {
 };
 enum lost_place { LOST_TASK, LOST_CGROUP, LOST_BLAME_NS, LOST_SWITCH, LOST_PLACES };
 
-struct slice {
-	u64 end_ns;
-	u64 identity;
-};
-
 struct cpu_state {
 	u64 since_ns; /* start of the slice that runs */
 	u64 identity; /* of the running task */
@@ -40,6 +37,7 @@ struct cpu_state {
 	u64 owed_oncpu_ns;
 	u64 owed_involuntary;
 	struct slice ring[RING];
+	struct run_epochs epochs; /* what has left the ring */
 };
 
 struct cpu_cgroup {
@@ -56,23 +54,25 @@ struct cpu_pair {
 	u64 culprit;
 };
 
-struct subtotal {
-	u64 ns;
-	u64 culprit;
-};
-
 /* Parts of one wait, by cause; and by culprit, as far as there is room. */
 struct walk {
 	u64 victim;
 	u64 self, neighbour, kernel, idle;
-	struct subtotal subtotals[SUBTOTALS];
+	struct share subtotals[SUBTOTALS];
 };
 
 static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns);
 
+/* Cgroup ids often differ by a multiple of SUBTOTALS: each directory takes as many as it has files. One product spreads
+ * four in a row for all such steps; shifts and exclusive ors would quadruple what the verifier looks at. */
+static __always_inline u32 subtotal_of(u64 identity)
+{
+	return (u32)identity * 0x9CD5F2BBU >> 29; /* the upper three bits, for SUBTOTALS */
+}
+
 static __always_inline void charge(struct walk *walk, u64 identity, u64 ns)
 {
-	struct subtotal *subtotal;
+	struct share *subtotal;
 
 	if (identity == walk->victim) {
 		walk->self += ns;
@@ -88,17 +88,18 @@ static __always_inline void charge(struct walk *walk, u64 identity, u64 ns)
 		walk->kernel += ns;
 	else
 		walk->neighbour += ns;
-	subtotal = &walk->subtotals[identity & (SUBTOTALS - 1)];
-	if (subtotal->ns && subtotal->culprit != identity) {
-		add_blame(walk->victim, subtotal->culprit, subtotal->ns);
+	subtotal = &walk->subtotals[subtotal_of(identity)];
+	if (subtotal->ns && subtotal->identity != identity) {
+		add_blame(walk->victim, subtotal->identity, subtotal->ns);
 		subtotal->ns = 0;
 	}
-	subtotal->culprit = identity;
+	subtotal->identity = identity;
 	subtotal->ns += ns;
 }
 
-/* Charge [begin, end) of a wait on `state`'s CPU to the slices that overlap it, newest first. */
-static __always_inline void walk_ring(struct walk *walk, struct cpu_state *state, u64 begin, u64 end)
+/* Charge [begin, end) of a wait on `state`'s CPU to the slices that overlap it, newest first; returns the end of what is
+ * left. */
+static __always_inline u64 walk_ring(struct walk *walk, struct cpu_state *state, u64 begin, u64 end)
 {
 	u64 head = state->head, upper = end, lower = state->since_ns;
 
@@ -124,13 +125,30 @@ static __always_inline void walk_ring(struct walk *walk, struct cpu_state *state
 			upper = start;
 		}
 	}
+	return upper;
 }
 
-static __always_inline void blame_subtotals(struct walk *walk)
+/* Charge, verified once: within two loops its branches would multiply the verifier's paths. */
+GLOBAL_SUBPROGRAM int charge_share(struct walk *walk, u64 identity, u64 ns)
 {
+	if (walk)
+		charge(walk, identity, ns);
+	return 0;
+}
+
+/* Add a walk over [begin, end) of a wait to the sums; what none of the slices explains is of unknown cause. */
+static __always_inline void settle_walk(struct walk *walk, struct cpu_cgroup *stats, u64 begin, u64 end)
+{
+	u64 known = walk->self + walk->neighbour + walk->kernel + walk->idle;
+
 	for (int i = 0; i < SUBTOTALS; i++)
 		if (walk->subtotals[i].ns)
-			add_blame(walk->victim, walk->subtotals[i].culprit, walk->subtotals[i].ns);
+			add_blame(walk->victim, walk->subtotals[i].identity, walk->subtotals[i].ns);
+	COUNT(stats->causes_ns[WAIT_SELF], walk->self);
+	COUNT(stats->causes_ns[WAIT_NEIGHBOUR], walk->neighbour);
+	COUNT(stats->causes_ns[WAIT_KERNEL], walk->kernel);
+	COUNT(stats->causes_ns[WAIT_IDLE], walk->idle);
+	COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin - known);
 }
 
 /* Most waits lie within the slice that just ended: one charge, no walk. Returns false where this one does not. */
@@ -155,19 +173,48 @@ static __always_inline bool charge_one_slice(struct cpu_cgroup *stats, u64 victi
 	return true;
 }
 
-SUBPROGRAM int charge_slices(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin, u64 end)
+/* Charge what the ring reaches of [begin, end); returns the end of what is left, `begin` where nothing is. */
+SUBPROGRAM u64 charge_slices(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin, u64 end)
 {
 	struct walk walk = {.victim = victim};
+	u64 left;
+
+	if (!stats || !state)
+		return begin;
+	left = walk_ring(&walk, state, begin, end);
+	settle_walk(&walk, stats, left, end);
+	return left;
+}
+
+/* The same for what has left the ring: each identity bears its part of an epoch. Not called by charge_slices: a walk is
+ * large, and a chain of calls has 512 bytes of stack. */
+GLOBAL_SUBPROGRAM int charge_epochs(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin, u64 end)
+{
+	struct walk walk = {.victim = victim};
+	u64 newest, upper = end;
 
 	if (!stats || !state)
 		return 0;
-	walk_ring(&walk, state, begin, end);
-	blame_subtotals(&walk);
-	COUNT(stats->causes_ns[WAIT_SELF], walk.self);
-	COUNT(stats->causes_ns[WAIT_NEIGHBOUR], walk.neighbour);
-	COUNT(stats->causes_ns[WAIT_KERNEL], walk.kernel);
-	COUNT(stats->causes_ns[WAIT_IDLE], walk.idle);
-	COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin - walk.self - walk.neighbour - walk.kernel - walk.idle);
+	newest = state->epochs.newest;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < EPOCHS; i++) {
+		struct epoch *epoch = &state->epochs.ring[(newest - i) & (EPOCHS - 1)];
+		u64 lower = epoch->start_ns > begin ? epoch->start_ns : begin;
+
+		if (upper <= begin || !epoch->end_ns || epoch->end_ns <= begin)
+			break;
+		if (epoch->end_ns < upper)
+			upper = epoch->end_ns;
+		if (lower >= upper)
+			continue;
+#pragma clang loop unroll(disable)
+		for (int j = 0; j < EPOCH_SHARES; j++)
+			if (epoch->shares[j].ns)
+				charge_share(&walk, epoch->shares[j].identity,
+					     part_within(epoch, epoch->shares[j].ns, upper - lower));
+		upper = lower;
+	}
+	settle_walk(&walk, stats, begin, end);
 	return 0;
 }
 
@@ -175,10 +222,17 @@ SUBPROGRAM int charge_slices(struct cpu_cgroup *stats, u64 victim, struct cpu_st
 static __always_inline void charge_wait(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin,
 					u64 end)
 {
-	if (!state)
+	u64 left;
+
+	if (!state) {
 		COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin);
-	else if (!charge_one_slice(stats, victim, state, begin, end))
-		charge_slices(stats, victim, state, begin, end);
+		return;
+	}
+	if (charge_one_slice(stats, victim, state, begin, end))
+		return;
+	left = charge_slices(stats, victim, state, begin, end);
+	if (left > begin)
+		charge_epochs(stats, victim, state, begin, left);
 }
 
 static __always_inline void count_wait(struct cpu_cgroup *stats, u64 wait_ns)
@@ -208,6 +262,7 @@ static __always_inline void push_slice(struct cpu_state *state, u64 now)
 	last->identity = state->identity;
 	last->end_ns = now;
 	state->head++;
+	keep_slice(&state->epochs, &state->ring[state->head & (RING - 1)]); /* of the oldest, only the end is read on */
 }
 
 /* Of the time since the last switch that was seen, the last `ran` belong to the task that leaves now: begin its slice

@@ -1,5 +1,8 @@
 """The cpu probe against known waits: culprit, cause, and parts that sum to the whole."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,6 +152,44 @@ def test_own_threads_are_distinguished_from_neighbours(probe: Cpu, victim: TestC
     in_attempts(attempt)
 
 
+PING_PONG = """
+import os
+while True:
+    os.read(0, 1)
+    os.write(1, b"x")
+"""
+
+
+def test_a_long_wait_behind_thousands_of_switches_finds_its_culprits(
+    probe: Cpu, tree: CgroupTree, victim: TestCgroup, hog: TestCgroup
+) -> None:
+    """Tens of milliseconds each time, while two neighbours wake each other some hundred thousand times a second."""
+    there, back = os.pipe(), os.pipe()
+    with tree.make_cgroup("partner") as partner:
+        player = [sys.executable, "-S", "-E", "-c", PING_PONG]
+        hog.spawn(player, cpus=str(CPU), stdin=back[0], stdout=there[1], stderr=subprocess.DEVNULL)
+        partner.spawn(player, cpus=str(CPU), stdin=there[0], stdout=back[1], stderr=subprocess.DEVNULL)
+        os.write(there[1], b"x")
+        for descriptor in (*there, *back):
+            os.close(descriptor)
+        name, weight = ("cpu.weight", "10") if tree.version == "v2" else ("cpu.shares", "102")
+        (victim.cpu_dir / name).write_text(weight)
+        victim.spawn(BUSY, cpus=str(CPU))
+        time.sleep(0.3)
+
+        def attempt() -> None:
+            grown = measure(probe, victim)
+            wait, blamed = grown["wait_ns"], grown.blamed()
+            assert wait > 0.5 * SECONDS * 1e9
+            assert grown["wait_unknown_ns"] <= 0.2 * wait
+            # other work of the host takes its part of the blame
+            assert sum(blamed.values()) >= 0.75 * (wait - grown["wait_idle_ns"])
+            for culprit in (hog, partner):
+                assert blamed[culprit.cgroup_id] > 0.03 * wait
+
+        in_attempts(attempt)
+
+
 def throttled_ns(cgroup: TestCgroup) -> int:
     stat = dict(line.split() for line in (cgroup.cpu_dir / "cpu.stat").read_text().splitlines())
     return int(stat["throttled_time"]) if "throttled_time" in stat else int(stat["throttled_usec"]) * 1000
@@ -241,8 +282,6 @@ def test_a_slice_that_never_ends_is_seen_while_it_runs(probe: Cpu, victim: TestC
 
 
 def test_a_migrated_waiter_keeps_its_stamp(probe: Cpu, victim: TestCgroup, hog: TestCgroup) -> None:
-    import os
-
     process = victim.spawn(BUSY, cpus="0")
     for cpu in (0, 1):
         hog.spawn(BUSY, cpus=str(cpu))

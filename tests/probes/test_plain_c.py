@@ -16,13 +16,14 @@ from api.histogram import slot_of
 from api.metrics import WAIT_CAUSES
 from probes.blockio import SEATS
 from probes.build import PLAIN_C, clang
-from probes.cpu import RING
+from probes.cpu import EPOCH_SHARES, EPOCHS, RING
 
 DRIVER = Path(__file__).with_name("plain_c.c")
 VICTIM = 1
 START = 1000
 IDLE_ID, UNSEEN_ID = 0, OTHER_ID - 1
 REACHABLE_SLICES = RING - 1
+EPOCH_NS = 8_000_000
 STALE_SECONDS = 30
 
 Run = Callable[[str, str], list[list[str]]]
@@ -110,12 +111,16 @@ def charged(
     cpu: Run, slices: list[tuple[int, int]], running: int, begin: int, end: int
 ) -> tuple[dict[str, int], Counter[int]]:
     """Return causes and blame of a wait from the C code."""
+    lines = lines_of(cpu, slices, running, begin, end)
+    return {WAIT_CAUSES[int(w[1])]: int(w[2]) for w in lines if w[0] == "cause"}, blame_of(lines)
+
+
+def lines_of(cpu: Run, slices: list[tuple[int, int]], running: int, begin: int, end: int) -> list[list[str]]:
     until, pushed = START, []
     for identity, length in slices:
         until += length
         pushed += [identity, until]
-    lines = cpu("charge", " ".join(map(str, [VICTIM, begin, end, START, running, len(slices), *pushed])))
-    return {WAIT_CAUSES[int(w[1])]: int(w[2]) for w in lines if w[0] == "cause"}, blame_of(lines)
+    return cpu("charge", " ".join(map(str, [VICTIM, begin, end, START, running, len(slices), *pushed])))
 
 
 @settings(max_examples=300)
@@ -140,12 +145,79 @@ def test_wait_is_charged_by_overlap(
     assert charged(cpu, slices, running, begin, end) == expected(known, begin, end)
 
 
-def test_wait_before_the_oldest_slice_is_of_unknown_cause(cpu: Run) -> None:
-    slices = [(2 + index % 20, 10) for index in range(RING + 6)]
-    end = START + 10 * len(slices)
+def long_ago(slices: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The slices, and after them as many short ones as push them out of the ring."""
+    return [*slices, *((90 + index % 2, 1) for index in range(REACHABLE_SLICES))]
+
+
+def test_wait_before_the_first_slice_is_of_unknown_cause(cpu: Run) -> None:
+    slices = long_ago([(2 + index % 2, 10) for index in range(10)])
+    end = START + sum(length for _, length in slices)
+    causes, blame = charged(cpu, slices, IDLE_ID, START - 500, end)
+    assert causes["neighbour"] == blame.total() == end - START
+    assert causes["unknown"] == 500
+
+
+def test_long_wait_among_short_slices_finds_its_culprits(cpu: Run) -> None:
+    pair = [(2, 12_000), (3, 8_000)]
+    slices = pair * 1000
+    end = START + 20_000 * 1000
+    for wait in (20_000_000, 15_000_000, 5_000_000):
+        causes, blame = charged(cpu, slices, IDLE_ID, end - wait, end)
+        assert causes["unknown"] <= 0.001 * wait
+        assert blame[2] == pytest.approx(0.6 * wait, rel=0.01)
+        assert blame[3] == pytest.approx(0.4 * wait, rel=0.01)
+
+
+def test_long_slice_among_short_ones_keeps_its_bounds(cpu: Run) -> None:
+    before = [(2 + index % 2, 10_000) for index in range(200)]
+    begins = START + sum(length for _, length in before)
+    slices = long_ago([*before, (7, 30_000_000)])
+    _, blame = charged(cpu, slices, IDLE_ID, begins + 1_000_000, begins + 25_000_000)
+    assert blame == {7: 24_000_000}
+    _, blame = charged(cpu, slices, IDLE_ID, begins - 1_000_000, begins + 1_000_000)
+    assert blame[7] == 1_000_000
+    assert blame[2] + blame[3] == pytest.approx(1_000_000, abs=2)
+
+
+def test_an_epoch_knows_the_first_that_ran_and_the_longest_of_the_others(cpu: Run) -> None:
+    first = [(10 + index, 1000) for index in range(EPOCH_SHARES)]
+    late = [(50, 900), (51, 40_000), (52, 30_000)]
+    slices = long_ago([*first, *late])
+    end = START + sum(length for _, length in (*first, *late))
     causes, blame = charged(cpu, slices, IDLE_ID, START, end)
-    assert causes["neighbour"] == blame.total() == 10 * REACHABLE_SLICES
-    assert causes["unknown"] == 10 * (len(slices) - REACHABLE_SLICES)
+    assert blame == {**dict(first[:-1]), 51: 40_000}
+    assert causes["unknown"] == 1000 + 900 + 30_000
+
+
+@settings(max_examples=100)
+@given(
+    pattern=st.lists(
+        st.tuples(st.sampled_from([VICTIM, IDLE_ID, UNSEEN_ID, KERNEL_ID, 2, 3]), st.integers(1, 3_000_000)),
+        min_size=1,
+        max_size=8,
+    ),
+    times=st.integers(1, 30),
+)
+def test_all_of_a_wait_within_the_epochs_is_charged(cpu: Run, pattern: list[tuple[int, int]], times: int) -> None:
+    most = EPOCHS * EPOCH_NS // 2 // sum(length for _, length in pattern)
+    slices = long_ago(pattern * min(times, most))
+    end = START + sum(length for _, length in slices)
+    every, begin = [], START
+    for identity, length in slices:
+        every.append((begin, begin + length, identity))
+        begin += length
+    assert charged(cpu, slices, IDLE_ID, START, end) == expected(every, START, end)
+
+
+@pytest.mark.parametrize("stride", [8, 16, 24, 64])
+def test_culprits_whose_ids_differ_by_a_multiple_do_not_push_each_other_out(cpu: Run, stride: int) -> None:
+    """Each directory takes as many ids as it has files."""
+    slices = [(VICTIM + stride * (1 + index % 4), 10) for index in range(REACHABLE_SLICES)]
+    end = START + 10 * len(slices)
+    lines = lines_of(cpu, slices, IDLE_ID, START, end)
+    assert blame_of(lines).total() == end - START
+    assert sum(words[0] == "blame" for words in lines) <= len(slices) // 2
 
 
 @pytest.mark.parametrize(
