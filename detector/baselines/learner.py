@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.baselines.cells import Cells
-from detector.baselines.levels import NEAR_OCTAVES, middle_octave, octaves_of
+from detector.baselines.levels import NEAR_OCTAVES, middle_octave, middle_octaves, octaves_of
 from detector.baselines.sketch import BUCKETS, RESOLUTION, UPPER_EDGES, bucket_of, quantiles
 from detector.baselines.values import (
     LOWEST_OCTAVE,
@@ -70,7 +70,8 @@ class Baselines:
     ) -> None:
         """Take one sample of each measured signal of each container that is not `excluded`.
 
-        Those of a stretch above the ordinary level are not counted, unless the container is `accepted` as it is.
+        Those of a stretch above the ordinary level are not counted, unless the container is `accepted` as it is. What
+        an excluded replica shows is no part of the level that the others of its workload learn by.
         """
         self.cells.advance(now_seconds)
         known = np.isfinite(seen.load)
@@ -87,19 +88,29 @@ class Baselines:
             self.cells.make(workloads[take], number, bins[take], self.policy.max_cells)
             rows = self.cells.find(workloads, number, bins)
             self.refused += int((take & (rows < 0)).sum())
-            looked = known & measured & (rows >= 0)
-            self.cells.levels.see(rows[looked], octaves_of(values[looked]))
             take &= rows >= 0
+            looked = take | (known & measured & (rows >= 0) & ~self._has_any(rows, rows[take]))
+            self.cells.levels.see(rows[looked], octaves_of(values[looked]))
             take[take] = self._teaching(rows[take], usual[take], now_seconds, free=signal in seen.surroundings)
             self.cells.add(rows[take], bucket_of(values[take]), now_seconds)
         self._extend_quantiles()
+
+    def _has_any(self, rows: NDArray[np.int32], wanted: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return which rows are among the wanted ones; a row of -1 never is."""
+        among = np.zeros(self.cells.count + 1, dtype=np.bool_)
+        among[wanted] = True
+        return np.asarray(among[rows], dtype=np.bool_)
 
     def _teaching(
         self, rows: NDArray[np.int32], accepted: NDArray[np.bool_], now_seconds: float, *, free: bool
     ) -> NDArray[np.bool_]:
         """Return which rows may teach; those that have to start anew forget what they knew."""
         ready = self._warm(rows, now_seconds) & (not free)
-        teaching, anew = self.cells.levels.admit(rows, ready, accepted, now_seconds)
+        levels = self.cells.levels
+        fresh = levels.unsettled(rows, ready)
+        if len(fresh):
+            levels.settle(fresh, middle_octaves(self.cells.counts[fresh]), now_seconds)
+        teaching, anew = levels.admit(rows, ready, accepted, now_seconds)
         self._restart(anew)
         return teaching
 

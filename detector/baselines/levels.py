@@ -35,6 +35,7 @@ _COLUMNS: Mapping[str, Any] = {
     "periods": np.int64,
     "lower": np.int64,
     "kept_until": np.float64,
+    "known": np.bool_,
 }
 
 
@@ -43,11 +44,16 @@ def octaves_of(values: Floats) -> Floats:
     return np.asarray(np.log2(np.maximum(values, 2.0**LOWEST_EXPONENT)), dtype=np.float64)
 
 
+def middle_octaves(counts: NDArray[np.floating]) -> Floats:
+    """Return the levels of sketches that are not empty, shape (n, BUCKETS): the middle of their medians' buckets."""
+    sums = np.cumsum(counts, axis=1, dtype=np.float64)
+    buckets = np.minimum((sums < sums[:, -1:] / 2).sum(axis=1), BUCKETS - 1)
+    return np.asarray(LOWEST_EXPONENT + (buckets - 0.5) / PER_OCTAVE, dtype=np.float64)
+
+
 def middle_octave(counts: NDArray[np.floating]) -> float:
-    """Return the level of a sketch that is not empty: the middle of its median's bucket."""
-    sums = np.cumsum(counts, dtype=np.float64)
-    bucket = min(int(np.searchsorted(sums, sums[-1] / 2)), BUCKETS - 1)
-    return LOWEST_EXPONENT + (bucket - 0.5) / PER_OCTAVE
+    """Return the level of one sketch that is not empty."""
+    return float(middle_octaves(counts[None])[0])
 
 
 class Levels:
@@ -81,6 +87,22 @@ class Levels:
         columns["periods"][row] = max(int(columns["periods"][row]), periods)
         columns["ticks"][row] = max(int(columns["ticks"][row]), int(_RECENT_TICKS))
         columns["kept_until"][row] = kept
+        columns["known"][row] = True
+
+    def unsettled(self, rows: NDArray[np.int32], ready: Flags) -> NDArray[np.int32]:
+        """Return the cells that are ready and were not when they last were asked what may teach."""
+        return np.unique(rows[ready & ~self.columns["known"][rows]])
+
+    def settle(self, rows: NDArray[np.int32], octaves: Floats, now_seconds: float) -> None:
+        """Let these levels be ordinary: those of all that was learned so far.
+
+        Until then the recent level stands for them. It comes from the first value by an octave a minute at most, so
+        after a first tick of zero it would be far below all others for a quarter of an hour.
+        """
+        columns = self.columns
+        kept = columns["kept_until"][rows] > now_seconds
+        columns["recent"][rows] = octaves
+        columns["ordinary"][rows] = np.where(kept, np.maximum(columns["ordinary"][rows], octaves), octaves)
 
     def see(self, rows: NDArray[np.int32], octaves: Floats) -> None:
         """Take in what the cells show in this tick, whether or not it may teach; a row may occur more than once."""
@@ -123,6 +145,7 @@ class Levels:
         followed = np.where(told, np.maximum(ordinary, recent), followed)
         columns["ordinary"][cells] = np.where(known & ~anew, followed, recent)
         columns["seen"][cells] = now_seconds
+        columns["known"][cells] = known
         columns["lower"][cells] = np.where(anew, 0, lower)
         columns["kept_until"][cells] = kept_until
         teaches = ~known | told | (rise <= NEAR_OCTAVES)
