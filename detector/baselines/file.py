@@ -6,11 +6,12 @@ no cell is dropped in silence.
 
 import hashlib
 import math
+import sys
 
 import msgspec
 
 from detector.baselines.learner import Baselines
-from detector.baselines.sketch import BUCKETS, PER_OCTAVE
+from detector.baselines.sketch import BUCKETS, LOWEST_EXPONENT, PER_OCTAVE
 from detector.baselines.values import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, CellRecord
 
 SCHEMA = "koord.baselines/v1"
@@ -75,7 +76,7 @@ def _body(data: bytes) -> _Body:
 
 def _check(record: CellRecord) -> None:
     where = f"{record.key.workload}, {record.signal}, octave {record.octave}"
-    numbers = (record.weight, record.first_seconds, record.last_seconds, *record.counts)
+    numbers = (record.weight, record.first_seconds, record.last_seconds, record.kept_until_seconds, *record.counts)
     if not 0 <= record.octave - LOWEST_OCTAVE < OCTAVES:
         raise BaselineRefused(f"{where}: octave is outside {LOWEST_OCTAVE}..{LOWEST_OCTAVE + OCTAVES - 1}")
     if len(record.buckets) != len(record.counts) or len(set(record.buckets)) != len(record.buckets):
@@ -84,3 +85,6 @@ def _check(record: CellRecord) -> None:
         raise BaselineRefused(f"{where}: a bucket is outside 0..{BUCKETS - 1}")
     if record.samples < 0 or any(number < 0 or not math.isfinite(number) for number in numbers):
         raise BaselineRefused(f"{where}: a number is negative or not finite")
+    ordinary = record.ordinary_octave
+    if ordinary is not None and not LOWEST_EXPONENT - 1 <= ordinary < sys.float_info.max_exp:
+        raise BaselineRefused(f"{where}: the ordinary level is no power of two that a value can have")

@@ -67,30 +67,35 @@ class Baselines:
         now_seconds: float,
         excluded: NDArray[np.bool_] | None = None,
         accepted: NDArray[np.bool_] | None = None,
+        unusual: NDArray[np.bool_] | None = None,
     ) -> None:
         """Take one sample of each measured signal of each container that is not `excluded`.
 
         Those of a stretch above the ordinary level are not counted, unless the container is `accepted` as it is. What
-        an excluded replica shows is no part of the level that the others of its workload learn by.
+        an excluded replica shows is no part of the level that the others of its workload learn by. One that is told as
+        `unusual` teaches where a level was accepted, and nothing above that.
         """
         self.cells.advance(now_seconds)
         known = np.isfinite(seen.load)
         admitted = known if excluded is None else known & ~excluded
-        usual = np.zeros(len(known), dtype=np.bool_) if accepted is None else accepted
+        none = np.zeros(len(known), dtype=np.bool_)
+        usual, doubted = none if accepted is None else accepted, none if unusual is None else unusual
         workloads = self._workload_ids(seen.keys, create=True)
         bins = _bins(seen)
         for signal, values in seen.values.items():
             measured = np.isfinite(values)
-            take = admitted & measured
+            take = admitted & measured & ~doubted
             number = self.signals.setdefault(signal, len(self.signals)) if take.any() else self.signals.get(signal)
             if number is None:
                 continue
             self.cells.make(workloads[take], number, bins[take], self.policy.max_cells)
             rows = self.cells.find(workloads, number, bins)
             self.refused += int((take & (rows < 0)).sum())
-            take &= rows >= 0
+            octaves = octaves_of(values)
+            take = admitted & measured & (rows >= 0)
+            take &= ~doubted | self.cells.levels.accept(rows, octaves, now_seconds)
             looked = take | (known & measured & (rows >= 0) & ~self._has_any(rows, rows[take]))
-            self.cells.levels.see(rows[looked], octaves_of(values[looked]))
+            self.cells.levels.see(rows[looked], octaves[looked])
             take[take] = self._teaching(rows[take], usual[take], now_seconds, free=signal in seen.surroundings)
             self.cells.add(rows[take], bucket_of(values[take]), now_seconds)
         self._extend_quantiles()
@@ -175,7 +180,8 @@ class Baselines:
                 level = (
                     middle_octave(self.cells.counts[row]) if record.ordinary_octave is None else record.ordinary_octave
                 )
-                self.cells.levels.begin(row, level, self.policy.warm_periods if warm else 1, record.kept_until_seconds)
+                periods = self.policy.warm_periods if warm else 1
+                self.cells.levels.begin(row, level, periods, record.kept_until_seconds, now_seconds)
         self.refreshed[:] = 0
         self._refresh(now_seconds, self.cells.count)
 
@@ -287,6 +293,12 @@ class Baselines:
         picked = np.full((len(rows), len(_QUANTILES)), np.nan)
         picked[answered] = self.quantiles[rows[answered]]
         expected, quartile, upper = picked.T
+        # A level that was accepted is usual at once, and not when the sketch of many days has enough of it. It scatters
+        # as widely as what was learned.
+        levels = self.cells.levels
+        kept = answered & levels.are_kept(rows, now_seconds)
+        scatter = np.minimum(upper[kept] / np.maximum(expected[kept], UPPER_EDGES[0]), 2.0**NEAR_OCTAVES)
+        upper[kept] = np.maximum(upper[kept], np.exp2(levels.columns["ordinary"][rows[kept]]) * scatter)
         spread = np.maximum((quartile - expected) / _QUARTILE_SIGMAS, expected * RESOLUTION)
         spread = np.maximum(spread, UPPER_EDGES[0])
         score = (values - expected) / spread

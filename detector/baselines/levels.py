@@ -76,13 +76,25 @@ class Levels:
         for name, column in self.columns.items():
             self.columns[name] = column[rows]
 
-    def begin(self, row: int, ordinary: float, periods: int, kept_until: float) -> None:
+    def are_kept(self, rows: NDArray[np.int32], now_seconds: float) -> Flags:
+        """Return where a level was accepted lately; a row of -1 has none."""
+        kept = rows >= 0
+        kept[kept] = self.columns["kept_until"][rows[kept]] > now_seconds
+        return np.asarray(kept, dtype=np.bool_)
+
+    def accept(self, rows: NDArray[np.int32], octaves: Floats, now_seconds: float) -> Flags:
+        """Return which values are ordinary by a level that was accepted lately: as single ones, before a stretch is."""
+        accepted = self.are_kept(rows, now_seconds)
+        accepted[accepted] = octaves[accepted] <= self.columns["ordinary"][rows[accepted]] + NEAR_OCTAVES
+        return accepted
+
+    def begin(self, row: int, ordinary: float, periods: int, kept_until: float, now_seconds: float) -> None:
         """Let a row go on from what another had learned; of two levels the lower is ordinary, unless one is kept."""
         columns = self.columns
         before = float(columns["ordinary"][row])
         kept = max(kept_until, float(columns["kept_until"][row]))
         known = columns["periods"][row] > 0
-        level = ordinary if not known else max(before, ordinary) if kept > 0 else min(before, ordinary)
+        level = ordinary if not known else max(before, ordinary) if kept > now_seconds else min(before, ordinary)
         columns["recent"][row] = columns["ordinary"][row] = level
         columns["periods"][row] = max(int(columns["periods"][row]), periods)
         columns["ticks"][row] = max(int(columns["ticks"][row]), int(_RECENT_TICKS))

@@ -70,4 +70,4 @@ def _restore_levels(cells: Cells, state: BaselinesState, policy: BaselinePolicy)
         cells.levels.columns[name] = unpack(packed)
     if not state.levels:
         for row in np.flatnonzero(cells.mass > 0).tolist():
-            cells.levels.begin(row, middle_octave(cells.counts[row]), policy.warm_periods, 0.0)
+            cells.levels.begin(row, middle_octave(cells.counts[row]), policy.warm_periods, 0.0, 0.0)

@@ -56,8 +56,8 @@ class BaselinePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     forget_weight: Annotated[float, msgspec.Meta(ge=0)] = 0.5
     """`forget` drops cells whose aged weight is below this."""
     exclude_seconds: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
-    """A verdict by usual values keeps its victim's samples out for this long; what lasts longer becomes ordinary. Other
-    verdicts keep them out until they close."""
+    """A verdict by usual values keeps its victim's samples out for this long; what lasts longer, in one verdict or in
+    several of the last half-lives, becomes ordinary. Other verdicts keep them out until they close."""
     max_cells: Annotated[int, msgspec.Meta(ge=0)] = 40_000
     """Workload x signal x load cells kept; a cell takes about 1 KiB. Samples that find no room are counted in
     `refused`."""
@@ -85,7 +85,7 @@ class Judgement:
     spread: NDArray[np.float64]
     """Upper quartile distance as standard deviations, at least the sketch's resolution."""
     upper: NDArray[np.float64]
-    """99th percentile."""
+    """99th percentile; where a higher level was accepted, that of this level."""
     score: NDArray[np.float64]
     """(value - expected) / spread, positive when worse than ordinary."""
     state: NDArray[np.int64]

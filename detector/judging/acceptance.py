@@ -1,6 +1,6 @@
 """Verdicts by usual values that last so long that these are learned from their victims: said once, in a line."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,12 +20,15 @@ class TickTimes:
 def with_acceptance(
     verdicts: Sequence[Verdict],
     still_open: Sequence[Verdict],
-    calmed: Collection[tuple[str, str]],
+    calmed: Mapping[tuple[str, str], float],
     times: TickTimes,
     exclude_seconds: float,
+    earlier_seconds: Mapping[tuple[str, str], float],
 ) -> list[Verdict]:
-    """The lines of a tick, with an update for each open verdict that was `exclude_seconds` old between two frames.
+    """The lines of a tick, with an update for each open verdict that was told for `exclude_seconds` between two frames.
 
+    The time for which earlier verdicts of the victim and rule were open counts: `earlier_seconds` of open ones, and
+    the values of `calmed`.
     Nothing is said of losses that were seen: those of the victim's own making are learned from the first tick on, and
     from others' nothing is learned. An older verdict by usual values closes as accepted: the loss may be there as
     before, and only count as usual. That is said only of `calmed`, victim and rule of those whose rule is not met any
@@ -33,10 +36,10 @@ def with_acceptance(
     """
     changed = {(verdict.victim, verdict.rule): verdict for verdict in verdicts}
     for key in changed.keys() & set(calmed):
-        changed[key] = _closing(changed[key], exclude_seconds)
+        changed[key] = _closing(changed[key], exclude_seconds - calmed[key])
     for verdict in still_open:
-        due = verdict.since + exclude_seconds
         key = (verdict.victim, verdict.rule)
+        due = verdict.since + exclude_seconds - earlier_seconds.get(key, 0.0)
         if not times.before_seconds < due <= times.now_seconds or not is_by_usual_values(verdict):
             continue
         line = changed.get(key, msgspec.structs.replace(verdict, time=times.now_seconds, state=VerdictState.UPDATE))
@@ -45,9 +48,9 @@ def with_acceptance(
     return sorted(changed.values(), key=lambda verdict: (verdict.victim, verdict.rule))
 
 
-def _closing(verdict: Verdict, exclude_seconds: float) -> Verdict:
+def _closing(verdict: Verdict, after_seconds: float) -> Verdict:
     lasted = verdict.time - verdict.since
-    closes = verdict.state is VerdictState.CLOSE and lasted >= exclude_seconds
+    closes = verdict.state is VerdictState.CLOSE and lasted >= after_seconds
     return _accepted(verdict) if closes and is_by_usual_values(verdict) else verdict
 
 

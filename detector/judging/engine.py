@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from api.verdict_text import USUAL
 from api.verdicts import OWN_THREADS, Verdict, VerdictState
 from detector.arrays import Flags, Floats
+from detector.baselines.values import BaselinePolicy
 from detector.correlation import History
 from detector.hysteresis import SECOND_NS, Hysteresis, Timing
 from detector.judging.rule_state import RuleState
@@ -37,7 +38,9 @@ class RuleEngine:
         *,
         symptoms: Mapping[str, Symptom] | None = None,
         suspicion: SuspicionPolicy | None = None,
+        policy: BaselinePolicy | None = None,
     ) -> None:
+        """`policy` tells for how long verdicts by usual values are told until what they tell of is usual."""
         self.symptoms = dict(discover_symptoms() if symptoms is None else symptoms)
         taken = tuple(default_rules(self.symptoms) if rules is None else rules)
         self.memory = RuleState.empty(len(taken))
@@ -50,9 +53,11 @@ class RuleEngine:
         self.tick: RuleTick | None = None
         """The newest tick."""
         self._suspicion = suspicion or SuspicionPolicy()
+        self._policy = policy or BaselinePolicy()
         self.retired: list[Verdict] = []
-        self.calmed: frozenset[tuple[str, str]] = frozenset()
-        """Victim and rule of what closed in the newest tick because the rule is not met any more."""
+        self.calmed: Mapping[tuple[str, str], float] = {}
+        """Victim and rule of what closed in the newest tick because the rule is not met any more, to the time in
+        seconds for which earlier verdicts were open that count with it."""
         self._use_rules(taken)
 
     def _use_rules(self, rules: tuple[Rule, ...]) -> None:
@@ -117,38 +122,69 @@ class RuleEngine:
         self._remember(tick)
         met = tick.met
         self._hysteresis.see(memory, met, tick.lost, tick.limits, now_ns, ~tick.superseded)
-        calmed = self._close(view, now_ns)
-        self.calmed = frozenset((verdict.victim, verdict.rule) for verdict in calmed)
-        verdicts += calmed
+        verdicts += self._close(view, now_ns)
         opening = self._hysteresis.may_open(memory, met, now_ns)
         opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
         persisting = met & memory.is_open
+        self._count_earlier(opening, now_ns)
         self._hysteresis.open(memory, opening, now_ns)
         for place in np.flatnonzero((opening | persisting).any(axis=1)).tolist():
             verdicts += self._updates.updates(tick, place, opening[place], persisting[place])
         return sorted(verdicts, key=lambda verdict: (verdict.victim, verdict.rule))
 
-    def harmed(self, most_seconds: float) -> Flags:
-        """Cgroups with an open verdict, or on the way to one: this tick is not usual for them.
+    def harmed(self) -> Flags:
+        """Cgroups with an open verdict by what was seen, or on the way to one: this tick is not usual for them.
 
         A rule is on the way from half of its ticks on. Were each tick above a threshold left out, baselines would never
-        see their own tails. A verdict by usual values counts for this time only.
+        see their own tails.
         """
-        if self.tick is None:
-            return np.zeros(len(self.memory.ids), dtype=np.bool_)
-        opening = self.tick.met & ~self.memory.is_open & (2 * self.held >= self.tick.needed)
-        harm = (self.memory.is_open & ~self._outlasting(most_seconds)) | opening
-        return np.asarray((harm & self._by_others).any(axis=0))
+        return np.asarray((self._harm() & ~self._by_usual_values()).any(axis=0))
 
-    def outlasted(self, most_seconds: float) -> Flags:
-        """Cgroups with a verdict by usual values that has been open for longer than this time."""
-        return np.asarray((self._outlasting(most_seconds) & self._by_others).any(axis=0))
+    def unusual(self) -> Flags:
+        """Cgroups with a verdict by usual values that has not outlasted, or on the way to one."""
+        return np.asarray((self._harm() & self._by_usual_values() & ~self._outlasting()).any(axis=0))
 
-    def _outlasting(self, most_seconds: float) -> Flags:
+    def outlasted(self) -> Flags:
+        """Cgroups with a verdict by usual values that has been open, with earlier ones, for as long as it is told."""
+        return np.asarray((self._outlasting() & self._by_others).any(axis=0))
+
+    @property
+    def earlier_seconds(self) -> Mapping[tuple[str, str], float]:
+        """Victim and rule of open verdicts to the time for which earlier ones were open, where it counts."""
+        ids, earlier = self.memory.ids, self.memory.earlier_seconds
+        places = np.argwhere(self.memory.is_open & (earlier > 0)).tolist()
+        found = [(self.open.get((rule, int(ids[row]))), float(earlier[rule, row])) for rule, row in places]
+        return {(verdict.victim, verdict.rule): seconds for verdict, seconds in found if verdict is not None}
+
+    def _harm(self) -> Flags:
         if self.tick is None:
             return np.zeros(self.memory.is_open.shape, dtype=np.bool_)
-        old = self.memory.is_open & (self.tick.now_ns - self.memory.opened_ns > int(most_seconds * SECOND_NS))
-        return old & _per_rule([_is_by_usual_values(rule, self.tick) for rule in self.rules]).astype(np.bool_)
+        opening = self.tick.met & ~self.memory.is_open & (2 * self.held >= self.tick.needed)
+        return (self.memory.is_open | opening) & self._by_others
+
+    def _outlasting(self) -> Flags:
+        if self.tick is None:
+            return np.zeros(self.memory.is_open.shape, dtype=np.bool_)
+        told = (self.tick.now_ns - self.memory.opened_ns) / SECOND_NS + self.memory.earlier_seconds
+        return self.memory.is_open & (told > self._policy.exclude_seconds) & self._by_usual_values()
+
+    def _by_usual_values(self) -> Flags:
+        """Return for each rule, shape (rules, 1), whether its verdicts depend on usual values."""
+        usual = [self.tick is not None and _is_by_usual_values(rule, self.tick) for rule in self.rules]
+        return np.array(usual, dtype=np.bool_).reshape(-1, 1)
+
+    def _count_earlier(self, opening: Flags, now_ns: int) -> None:
+        """Add up, of what opens, the time for which earlier verdicts were open; it ages as what is learned does.
+
+        A level that comes and goes is told for as long as one that stays. Nothing is left of what came to count as
+        usual: what opens after it lies above that.
+        """
+        memory = self.memory
+        closed_ns = memory.closed_ns[opening]
+        told = memory.earlier_seconds[opening] + (closed_ns - memory.opened_ns[opening]) / SECOND_NS
+        told[told > self._policy.exclude_seconds] = 0.0
+        half_lives = (now_ns - closed_ns) / SECOND_NS / self._policy.half_life_seconds
+        memory.earlier_seconds[opening] = told * np.exp2(-half_lives)
 
     def history_of(self, name: str) -> History | None:
         """Losses and activity of a symptom up to this tick; None where it does not correlate."""
@@ -167,8 +203,11 @@ class RuleEngine:
         self.past.push(tick.view.ids, values)
 
     def _close(self, view: View, now_ns: int) -> list[Verdict]:
-        calm = self._hysteresis.close(self.memory, now_ns)
-        return [self._closing(place, int(view.ids[row]), view) for place, row in np.argwhere(calm).tolist()]
+        calm = np.argwhere(self._hysteresis.close(self.memory, now_ns)).tolist()
+        closing = [self._closing(place, int(view.ids[row]), view) for place, row in calm]
+        earlier = [float(self.memory.earlier_seconds[place, row]) for place, row in calm]
+        self.calmed = {(each.victim, each.rule): seconds for each, seconds in zip(closing, earlier, strict=True)}
+        return closing
 
     def _closing(self, place: int, identity: int, view: View) -> Verdict:
         return _closed(self.open.pop((place, identity)), view)

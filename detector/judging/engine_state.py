@@ -60,7 +60,10 @@ def restore_engine(engine: RuleEngine, state: EngineState) -> None:
     rules = engine.rules
     engine.replace_rules(state.rules)
     for field in fields(RuleState):
-        setattr(engine.memory, field.name, unpack(state.memory[_key(field.name)]))
+        if field.name == "earlier_seconds" and field.name not in state.memory:  # of a version that did not count it
+            engine.memory.earlier_seconds = np.zeros(engine.memory.is_open.shape)
+        else:
+            setattr(engine.memory, field.name, unpack(state.memory[_key(field.name)]))
     engine.open.update({(each.rule, each.cgroup): each.verdict for each in state.open})
     engine.retired[:] = state.retired
     if state.symptoms:

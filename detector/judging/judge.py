@@ -109,7 +109,9 @@ class Judge:
         check_settings(settings, symptoms=symptoms)
         self.settings = settings
         self.baselines = Baselines(settings.baselines) if baselines is None else baselines
-        self._engine = RuleEngine(settings.rules, symptoms=symptoms, suspicion=settings.suspicion)
+        self._engine = RuleEngine(
+            settings.rules, symptoms=symptoms, suspicion=settings.suspicion, policy=settings.baselines
+        )
         self.missing_symptoms: tuple[str, ...] = ()
         """Symptoms that the judge of the checkpoint had and that are not installed here."""
         self._banks = _banks(settings)
@@ -181,13 +183,13 @@ class Judge:
         view.judgements = self.baselines.judge(seen, now_seconds)
         view.cpi2 = self._cpi2_sample(view)
         verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view))
-        longest = self.settings.baselines.exclude_seconds
-        self.baselines.learn(seen, now_seconds, self._engine.harmed(longest), self._engine.outlasted(longest))
+        engine, longest = self._engine, self.settings.baselines.exclude_seconds
+        self.baselines.learn(seen, now_seconds, engine.harmed(), engine.outlasted(), engine.unusual())
         if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:
             self.baselines.forget(now_seconds)
         before_seconds = self._frames[-2].wall_ns / 1e9
         times = TickTimes(before_seconds, now_seconds)
-        return with_acceptance(verdicts, self.open_verdicts, self._engine.calmed, times, longest)
+        return with_acceptance(verdicts, self.open_verdicts, engine.calmed, times, longest, engine.earlier_seconds)
 
     def checkpoint(self) -> bytes:
         """Return the state between ticks; a judge resumed from it gives, byte for byte, the verdicts that this one

@@ -25,6 +25,8 @@ class RuleState(Episodes):
     """Loss of the harmed ticks, the newest weighing half."""
     reported_severity: NDArray[np.int8]
     reported_symptom: NDArray[np.int16]
+    earlier_seconds: Floats
+    """Time for which earlier verdicts were open and did not come to count as usual, aged, as of the last opening."""
     reported_culprit: Ids
     """First culprit by a blame table; without one, `OTHER_ID` where culprits were named, else 0."""
 
@@ -81,4 +83,5 @@ _KINDS: dict[str, type[np.generic]] = {
     "reported_symptom": np.int16,
     "reported_culprit": np.uint64,
     "opened_ns": np.int64,
+    "earlier_seconds": np.float64,
 }

@@ -73,6 +73,8 @@ def test_time_spent_switched_off_ages() -> None:
         pytest.param(signed(body(buckets=[1])), "pair", id="unpaired buckets"),
         pytest.param(signed(body(buckets=[9999], counts=[1.0])), "bucket", id="bucket outside"),
         pytest.param(signed(body(weight=-1.0)), "negative", id="negative weight"),
+        pytest.param(signed(body(kept_until_seconds=-1.0)), "negative", id="kept until before all time"),
+        pytest.param(signed(body(ordinary_octave=1e300)), "ordinary level", id="ordinary beyond all values"),
     ],
 )
 def test_what_cannot_be_trusted_is_refused(data: bytes, reason: str) -> None:

@@ -1,6 +1,7 @@
 """What a neighbour does for long, from the start or little by little is not learned as usual; a day's rhythm is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from api.frame import CGROUP, CgroupInfo, Frame, Table
 from api.verdicts import VerdictState
 from detector.arrays import Floats
 from detector.baselines.learner import Baselines
-from detector.baselines.values import BaselineSample, LoadKind, WorkloadKey
+from detector.baselines.values import BaselinePolicy, BaselineSample, LoadKind, WorkloadKey
 from detector.judging.judge import Judge, JudgeSettings
 
 WALL = 1_700_000_000
@@ -21,10 +22,13 @@ def stretches(*parts: tuple[int, float]) -> Floats:
     return np.concatenate([np.full(seconds, slower) for seconds, slower in parts])
 
 
-def told(slower: Floats, *, lost: Floats | None = None) -> list[tuple[int, int | None]]:
+def told(
+    slower: Floats, *, lost: Floats | None = None, policy: BaselinePolicy | None = None
+) -> list[tuple[int, int | None]]:
     """Seconds in which verdicts on late answers open and close; `lost` is waited for a neighbour's CPU meanwhile."""
     info = CgroupInfo(1, "/web", "web", qos="LS", workload="web")
-    ids, judge, draw = np.array([1], np.uint64), Judge(JudgeSettings()), np.random.default_rng(3)
+    ids, draw = np.array([1], np.uint64), np.random.default_rng(3)
+    judge = Judge(JudgeSettings(baselines=policy or BaselinePolicy()))
     took = np.cumsum(100 * 0.010 * slower * draw.lognormal(0, 0.05, len(slower)))
     waited = np.zeros(len(slower)) if lost is None else np.cumsum(lost)
     found: list[tuple[int, int | None]] = []
@@ -75,6 +79,17 @@ def test_what_was_seen_directly_to_be_anothers_doing_is_never_learned() -> None:
     assert told(slower, lost=lost)[-1][0] >= 83 * MINUTE
 
 
+def test_a_level_that_comes_and_goes_is_told_for_the_same_time_in_all_as_one_that_stays() -> None:
+    """Two levels of two minutes each, and five minutes of verdicts until one counts as usual; then a third level."""
+    both = stretches((3 * MINUTE, 1.0), *[(2 * MINUTE, 1.9), (2 * MINUTE, 1.0)] * 5)
+    found = told(np.concatenate([both, stretches((3 * MINUTE, 8.0))]), policy=BaselinePolicy(exclude_seconds=300))
+    *earlier, (opened, closed) = found
+    assert 300 <= sum(end - begin for begin, end in earlier if end is not None) <= 300 + 2 * MINUTE
+    assert max(begin for begin, _end in earlier) < 3 * MINUTE + 3 * 4 * MINUTE
+    assert opened >= len(both), "what lies above the accepted level is told anew"
+    assert closed is None, "and for the whole time"
+
+
 def sample(value: float | Sequence[float]) -> BaselineSample:
     values = np.atleast_1d(np.asarray(value, dtype=np.float64))
     kind = np.full(len(values), int(LoadKind.REQUESTS_PER_SECOND))
@@ -113,6 +128,42 @@ def test_surroundings_teach_at_any_level() -> None:
         )
         baselines.learn(traffic, WALL + second)
     assert baselines.cells.mass[0] / baselines.cells.weight_at(WALL + 1200.0) == pytest.approx(1200, rel=0.01)
+
+
+def test_an_accepted_level_is_usual_at_once_however_long_the_history() -> None:
+    (record,) = learned(0.01, WALL, 300).records(WALL + 300.0)
+    baselines = Baselines()
+    many = replace(record, weight=record.weight * 1000, counts=tuple(1000 * count for count in record.counts))
+    baselines.absorb([many], WALL + 300.0)
+    for second in range(300, 480):
+        baselines.learn(sample(0.019), WALL + second, accepted=np.array([True]))
+    judged = baselines.judge(sample(0.019), WALL + 480.0)["turnaround"]
+    assert judged.expected[0] == pytest.approx(0.01, rel=0.1)
+    assert 0.0185 < judged.upper[0] < 0.024
+    assert baselines.judge(sample(0.019), WALL + 4 * 86_400.0)["turnaround"].upper[0] < 0.012, "it was not seen again"
+
+
+def test_what_is_told_as_unusual_teaches_at_an_accepted_level_only() -> None:
+    baselines, yes = learned(0.01, WALL, 300), np.array([True])
+
+    def learned_of(value: float, begin: int) -> int:
+        before = int(baselines.cells.samples[0])
+        for second in range(begin, begin + 200):
+            baselines.learn(sample(value), WALL + second, unusual=yes)
+        return int(baselines.cells.samples[0]) - before
+
+    assert learned_of(0.02, 300) == 0
+    for second in range(500, 600):
+        baselines.learn(sample(0.02), WALL + second, accepted=yes)
+    assert learned_of(0.02, 600) == 200
+    assert learned_of(0.08, 800) == 0
+
+
+def test_an_acceptance_of_long_ago_makes_no_level_usual() -> None:
+    (record,) = learned(0.01, WALL, 300).records(WALL + 300.0)
+    slow = learned(0.03, WALL, 300)
+    slow.borrow([replace(record, kept_until_seconds=WALL - 1.0)], WALL + 300.0)
+    assert slow.cells.levels.columns["ordinary"][0] == pytest.approx(np.log2(0.01), abs=0.2)
 
 
 def test_an_accepted_level_survives_a_restart() -> None:
