@@ -13,8 +13,8 @@ from koordlet.response.rungs.rung import Interference
 from koordlet.response.settings import ResponseSettings
 from koordlet.response.trial import Judgement, judge
 
-_STEADY_RATIO = 2.0
-"""Ratio of the worst to the least tick up to which a loss is steady."""
+_RISE_RATIO = 2.0
+"""Ratio of the later half of some ticks to the earlier one from which on a loss has just begun."""
 
 
 def claim(applied: AppliedRung, victim: str, history: History, settings: ResponseSettings) -> float:
@@ -89,8 +89,7 @@ def compare_with_before(
     observation: Observation, applied: AppliedRung, settings: ResponseSettings
 ) -> dict[str, Judgement | None]:
     """Compare the ticks of a trial with those before it, by victim; None where these are too few to tell a loss that
-    fell from one that comes and goes, or to say that it did not fall because it was not steady: as a rule it has just
-    begun."""
+    fell from one that comes and goes, or to say that it did not fall because it had just begun."""
     found: dict[str, Judgement | None] = {}
     for victim, before in applied.ticks_before.items():
         with_rung = list(applied.on_ticks.get(victim, ()))
@@ -98,9 +97,14 @@ def compare_with_before(
             continue
         verdict = _compare(observation, applied, victim, with_rung, before, settings)
         improved = fmean(with_rung) <= fmean(before) * (1 - settings.min_improvement_ratio)
-        is_steady = max(before) <= _STEADY_RATIO * min(before)
-        found[victim] = None if verdict is Judgement.USELESS and (improved or not is_steady) else verdict
+        found[victim] = None if verdict is Judgement.USELESS and (improved or _has_just_begun(before)) else verdict
     return found
+
+
+def _has_just_begun(losses: Sequence[float]) -> bool:
+    """Return whether a loss rose over these ticks; one that comes and goes does not, however much it swings."""
+    half = len(losses) // 2
+    return half > 0 and fmean(losses[half:]) > _RISE_RATIO * fmean(losses[:half])
 
 
 def judge_lift(

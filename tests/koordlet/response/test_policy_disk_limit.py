@@ -218,8 +218,17 @@ def test_a_weight_is_not_judged_by_ticks_in_which_the_loss_only_began() -> None:
     ]
 
 
-def test_a_weight_that_does_not_lower_a_steady_loss_gives_way_to_the_limit() -> None:
-    assert steps_of([4.0] * 7) == [
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param([4.0, 4.0, 4.0], id="steady"),
+        pytest.param([4.0, 0.0, 4.0], id="a-tick-without"),
+        pytest.param([3.0, 9.0, 2.0], id="swings"),
+    ],
+)
+def test_a_weight_that_does_not_lower_a_loss_gives_way_to_the_limit(before: list[float]) -> None:
+    """Whether the loss is steady, or comes and goes."""
+    assert steps_of([*before, 9.0, 9.0, 9.0, 9.0]) == [
         (StepKind.APPLIED, "weight"),
         (StepKind.REVERTED, "weight"),
         (StepKind.APPLIED, "limit"),
