@@ -55,7 +55,7 @@ class VerdictMetrics(PrometheusCollector):
         name_of: Callable[[str], str],
         entitled_part: Callable[[Verdict], float | None] = lambda _verdict: None,
     ) -> None:
-        """`entitled_part` gives the part of a loss below the victim's own share, and is asked by the scrape alone."""
+        """`entitled_part` gives the part of a loss below the victim's own share, from the tick's state: in a tick."""
         self._max_victims = max_victims
         self._name_of = name_of
         self._entitled_part = entitled_part
@@ -63,6 +63,7 @@ class VerdictMetrics(PrometheusCollector):
         self._opened: Counter[tuple[str, ...]] = Counter()
         self._open_verdicts: tuple[Verdict, ...] = ()
         self._names: dict[str, str] = {}
+        self._entitled: dict[tuple[str, ...], float] = {}
         self._state = DetectionState()
         self._last_run_seconds = 0.0
 
@@ -72,6 +73,9 @@ class VerdictMetrics(PrometheusCollector):
             self._opened.update(_kind(verdict) for verdict in verdicts if verdict.state is VerdictState.OPEN)
             self._open_verdicts = tuple(open_verdicts)
             self._names = {verdict.victim: self._name_of(verdict.victim) for verdict in self._open_verdicts}
+            shown, _rest = self._victim_series()
+            parts = {key: self._entitled_part(verdict) for key, verdict in shown.items()}
+            self._entitled = {key: part for key, part in parts.items() if part is not None}
             self._last_run_seconds = state.run_seconds - self._state.run_seconds
             self._state = state
 
@@ -80,9 +84,6 @@ class VerdictMetrics(PrometheusCollector):
         with self._lock:
             shown, rest = self._victim_series()
             values = self._values(shown, rest)
-        parts = {key: self._entitled_part(verdict) for key, verdict in shown.items()}
-        entitled = {key: part for key, part in parts.items() if part is not None}
-        values["koord_verdict_entitled_seconds_per_second"] = entitled
         for name, (kind, labels, text) in FAMILIES.items():
             make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
             family = make(name, text, labels=labels)
@@ -108,6 +109,7 @@ class VerdictMetrics(PrometheusCollector):
             "koord_verdicts": {key: float(count) for key, count in self._opened.items()},
             "koord_verdicts_open": dict(Counter(map(_kind, self._open_verdicts))),
             "koord_verdict_lost_seconds_per_second": {**lost, **rest},
+            "koord_verdict_entitled_seconds_per_second": dict(self._entitled),
             "koord_verdict_confidence_ratio": {key: verdict.confidence for key, verdict in shown.items()},
             "koord_baseline_cells": {("ready",): state.ready_cells, ("warming_up",): state.warming_cells},
             **{name: {(): float(value)} for name, value in single.items()},

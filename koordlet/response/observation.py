@@ -235,14 +235,24 @@ class Observation:
         if row is None or not self.io_disks:
             return False
         disks = self.io_disks.get(self.cgroups[row].id, frozenset())
+        if disks not in self._disk_loads:
+            self._disk_loads[disks] = self._disk_load(disks)
+        total, busy = self._disk_loads[disks]
+        return busy > 1 and float(self.io_bytes_per_second[row]) * busy >= total
+
+    @cached_property
+    def _disk_loads(self) -> dict[frozenset[str], tuple[float, int]]:
+        return {}
+
+    def _disk_load(self, disks: frozenset[str]) -> tuple[float, int]:
+        """Return the bytes per second of all cgroups that use one of these disks, and how many move a part of them."""
         sharing = [
             float(self.io_bytes_per_second[each])
             for each, info in enumerate(self.cgroups)
             if not disks.isdisjoint(self.io_disks.get(info.id, ()))
         ]
         total = sum(sharing)
-        busy = sum(moved > 0.01 * total for moved in sharing)
-        return busy > 1 and float(self.io_bytes_per_second[row]) * busy >= total
+        return total, sum(moved > 0.01 * total for moved in sharing)
 
     believes_kubernetes: bool = True
     """Whether a BestEffort pod without a label counts as BE; not where no source tells of pods: any may be critical."""

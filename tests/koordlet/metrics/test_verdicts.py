@@ -90,6 +90,17 @@ def test_the_entitled_part_is_shown_where_a_share_is_known() -> None:
     assert part == OPEN.lost_seconds_per_second / 2
 
 
+def test_a_scrape_computes_no_shares() -> None:
+    """It runs beside the tick, whose state they come from."""
+    asked: list[Verdict] = []
+    found = VerdictMetrics(1, {"/kube/web": "web"}.get, lambda verdict: asked.append(verdict) or 0.1)  # type: ignore[arg-type, func-returns-value]
+    found.update([OPEN], [OPEN], STATE)
+    assert asked == [OPEN]
+    for _ in range(3):
+        assert list(samples(text(found), "koord_verdict_entitled_seconds_per_second").values()) == [0.1]
+    assert asked == [OPEN]
+
+
 def test_judge_and_baselines_tell_how_they_stand() -> None:
     found = exposition()
     found.update([], [], STATE)
