@@ -34,6 +34,15 @@ def no_blame(_resource: str) -> Blame | None:
 
 
 @dataclass(frozen=True)
+class _Level:
+    """Cgroups below one, with the cores that each wants and the weight that it counts with."""
+
+    rows: NDArray[np.intp]
+    wanted: Floats
+    weights: Floats
+
+
+@dataclass(frozen=True)
 class Observation:
     """One tick; each array has a row for each of `cgroups`."""
 
@@ -162,13 +171,8 @@ class Observation:
             row = self.rows.get(each)
             if row is None:
                 continue
-            siblings = self.subtrees.children(parent(each))
-            weights = np.full(len(siblings), DEFAULT_WEIGHT) if self.weights is None else self.weights[siblings]
-            place = int(np.flatnonzero(siblings == row)[0])
-            if yields:
-                behind = [self.classes_within(self.cgroups[each].path) == _BEST_EFFORT for each in siblings.tolist()]
-                weights = np.where(behind, LEAST_WEIGHT, weights)
-            levels.append((self.subtrees.sums(self.wanted_cores, siblings), np.nan_to_num(weights), place))
+            level = self._level(parent(each), yields=yields)
+            levels.append((level.wanted, level.weights, int(np.flatnonzero(level.rows == row)[0])))
         share = share_by_weight(float(len(self.capabilities.cpus)), levels)
         quotas = [self.capabilities.cgroup_quota_us.get(each) for each in lineage(path)]
         return entitled_cores(
@@ -176,6 +180,22 @@ class Observation:
             request=self._number(self.request_cores, path),
             limit=min((quota / PERIOD_US for quota in quotas if quota is not None), default=np.nan),
         )
+
+    def _level(self, path: str, *, yields: bool) -> _Level:
+        """The children of a cgroup, whose shares most victims of a tick have to be told."""
+        if (path, yields) not in self._levels:
+            rows = self.subtrees.children(path)
+            weights = np.full(len(rows), DEFAULT_WEIGHT) if self.weights is None else self.weights[rows]
+            if yields:
+                behind = [self.classes_within(self.cgroups[each].path) == _BEST_EFFORT for each in rows.tolist()]
+                weights = np.where(behind, LEAST_WEIGHT, weights)
+            wanted = self.subtrees.sums(self.wanted_cores, rows)
+            self._levels[path, yields] = _Level(rows, wanted, np.nan_to_num(weights))
+        return self._levels[path, yields]
+
+    @cached_property
+    def _levels(self) -> dict[tuple[str, bool], _Level]:
+        return {}
 
     def _number(self, column: Floats | None, path: str) -> float:
         row = self.rows.get(path)
