@@ -200,9 +200,11 @@ def _runner(
                 lambda column, seed: cpu.measure(stage, column, rate=rate, seconds=seconds, seed=seed, stop=stop),
             )
             return
-        with mounted_disk(stage.directory, str(max(os.sched_getaffinity(0)))) as made:
+        with (
+            mounted_disk(stage.directory, str(max(os.sched_getaffinity(0)))) as made,
+            disk.scheduler(made, scheduler),
+        ):
             disk.lay_out(made)
-            disk.use_scheduler(made, scheduler)
             yield (
                 disk_columns(disk.disk_number(made), DISK_LIMIT_BYTES_PER_SECOND),
                 lambda column, seed: disk.measure(stage, column, made, seconds=seconds, seed=seed, stop=stop),

@@ -1,7 +1,10 @@
 """Disk victim: a service that reads blocks, beside best-effort work that reads all it can."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -11,6 +14,7 @@ from bench.protect.measurement import watch
 from koordlet.demo.measure import DemoPhase
 from koordlet.demo.stage import Records, Stage
 
+BLOCK_DEVICES = Path("/sys/block")
 READS_PER_SECOND = 60.0
 SETTLE_SECONDS = 6.0
 _FLOOD = (
@@ -28,15 +32,25 @@ def lay_out(disk: Disk) -> None:
     subprocess.run(["sync", "-f", str(disk.mount)], check=True)
 
 
-def use_scheduler(disk: Disk, scheduler: str) -> None:
-    """Give the disk another scheduler, `bfq,strict_guarantees=1`; nothing where none is named."""
-    if not scheduler:
+@contextmanager
+def scheduler(disk: Disk, chosen: str) -> Iterator[None]:
+    """Give the disk another scheduler, `bfq,strict_guarantees=1`, for a time; nothing where none is chosen.
+
+    A loop device keeps its scheduler when the next file is attached to it.
+    """
+    if not chosen:
+        yield
         return
-    name, *files = scheduler.split(",")
-    queue = Path("/sys/block", disk.device.name, "queue")
+    name, *files = chosen.split(",")
+    queue = BLOCK_DEVICES / disk.device.name / "queue"
+    before = re.findall(r"\[([^]]+)\]", (queue / "scheduler").read_text())
     (queue / "scheduler").write_text(name)
-    for file, _, value in (one.partition("=") for one in files):
-        (queue / "iosched" / file).write_text(value)
+    try:
+        for file, _, value in (one.partition("=") for one in files):
+            (queue / "iosched" / file).write_text(value)
+        yield
+    finally:
+        (queue / "scheduler").write_text(*before)
 
 
 def bytes_read(stage: Stage) -> int:
