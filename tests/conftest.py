@@ -4,9 +4,10 @@ import contextlib
 import copy
 import enum
 import fcntl
+import logging
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,20 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Restores levels and handlers: commands that run in the tests' process set them, as a process of its own may."""
+    root = logging.getLogger()
+    loggers = [root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))]
+    levels, handlers = [each.level for each in loggers], list(root.handlers)
+    yield
+    for each, level in zip(loggers, levels, strict=True):
+        if each.level != level:
+            each.setLevel(level)
+    for handler in [each for each in root.handlers if each not in handlers]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")
