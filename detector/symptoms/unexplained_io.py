@@ -21,8 +21,8 @@ SEEN = (
 class UnexplainedIo(Symptom):
     """Pressure stall information less what the blockio probe sees. Only where both measure; names no culprit.
 
-    The kernel's own IO, such as that of writeback, is taken off everybody's stalls, for anybody may wait for it.
-    Pressure of a parent is its children's, so only leaves are judged.
+    Only the cgroup's own block IO explains its stalls: a second of IO by tasks in the root cgroup is none in which this
+    one waited. Pressure of a parent is its children's, so only leaves are judged.
     """
 
     resource: ClassVar[str] = "pressure"
@@ -33,12 +33,9 @@ class UnexplainedIo(Symptom):
     default_rule: ClassVar[Rule | None] = Rule(threshold=0.8, ticks=3, of_ticks=3)
 
     def sense(self, view: View) -> Signal | None:
-        """Seconds in which some thread stalled, less the seconds of block IO; a remainder, so never a confident one."""
+        """Seconds in which some thread stalled, less its own of block IO; a remainder, so never a confident one."""
         seen = view.total(*SEEN)
         if seen is None or not view.has("pressure.io_some_us"):
             return None
-        own = np.nan_to_num(seen)
-        root = view.tree.row_of("/")
-        kernels = 0.0 if root is None else own[root]
-        lost = np.maximum(np.minimum(view.rate("pressure.io_some_us"), 1.0) - own - kernels, 0.0)
+        lost = np.maximum(np.minimum(view.rate("pressure.io_some_us"), 1.0) - np.nan_to_num(seen), 0.0)
         return Signal(np.where(view.tree.leaves, lost, np.nan), measured=False)

@@ -33,13 +33,13 @@ def test_without_the_probe_or_without_pressure_nothing_is_left_over() -> None:
     assert UnexplainedIo().sense(tick(UnexplainedIo(), {DEVICE: 900 * MS})) is None
 
 
-def test_parents_are_not_judged_and_the_kernels_io_explains_anybodys_wait() -> None:
+def test_parents_are_not_judged_and_io_of_the_roots_tasks_explains_no_others_wait() -> None:
     paths = {1: "/", 2: "/pod", 3: "/pod/a"}
-    columns = {PRESSURE: [900_000, 900_000, 900_000], DEVICE: [500 * MS, 0, 0]}
+    columns = {PRESSURE: [900_000, 900_000, 900_000], DEVICE: [5000 * MS, 0, 0]}
     frames = [make_frame(t, paths, {name: [each * t for each in row] for name, row in columns.items()}) for t in (0, 1)]
     signal = UnexplainedIo().sense(View(Window(frames), UnexplainedIo.columns))
     assert signal is not None
-    np.testing.assert_allclose(signal.lost, [np.nan, np.nan, 0.4])
+    np.testing.assert_allclose(signal.lost, [np.nan, np.nan, 0.9])
 
 
 def told(stalled_us: list[float], device_ns: list[float]) -> list[str]:
