@@ -32,7 +32,7 @@ from controllers.migration.reservations import reservation_name, reservation_of
 from controllers.migration.settings import MigrationArgs
 from controllers.runtime.controller import Controller, ControllerSettings
 from controllers.runtime.view import View
-from controllers.runtime.writes import Move, Verb, Write, Writes, create, delete, kind_name, patch, reference
+from controllers.runtime.writes import Move, Standing, Verb, Write, Writes, create, delete, kind_name, patch, reference
 
 LABEL_POLICY = "koordinator.sh/evict-policy"
 MANUAL = "manual"
@@ -161,6 +161,10 @@ class Migrations(Controller[ControllerSettings]):
             writes += self._evict(cluster, job, pod, now)
         elif step.action is Action.FREE:
             writes += _free(cluster, job)
+        if step.only_if_pod_stands and pod is not None:
+            # Each kind is listed by itself: the new owner of the place can be seen before the end of the old pod.
+            standing = Standing(POD, Key(pod.metadata.namespace, pod.metadata.name), pod.metadata.uid)
+            return [replace(each, standing=standing) for each in writes]
         return writes
 
     def _status(self, job: PodMigrationJob, step: Step) -> Write:

@@ -56,6 +56,8 @@ class Step:
     note: str = ""
     reservation: str = ""
     """Name of the reservation to note in the spec."""
+    only_if_pod_stands: bool = False
+    """Right only where the pod that was seen is still there: its eviction was asked for."""
 
 
 @dataclass
@@ -225,7 +227,10 @@ def _move(job: PodMigrationJob, facts: Facts, now: float) -> Step | None:
             status = _Draft(job.status, now)
             status.put("Eviction", "FailedEvict", refused[1], true=False)
             return Step(
-                status.done(phase="Failed", status="", reason=refused[0], message=refused[1]), Action.FREE, refused[1]
+                status.done(phase="Failed", status="", reason=refused[0], message=refused[1]),
+                Action.FREE,
+                refused[1],
+                only_if_pod_stands=True,
             )
         if facts.unrest:
             return _rests_not(job, facts, now)

@@ -21,7 +21,7 @@ from cluster import (
     strategic_patch,
 )
 from cluster.errors import AlreadyExists
-from controllers.runtime.writes import Target, Verb, Write, metadata_of, on_version, patch_body
+from controllers.runtime.writes import Standing, Target, Verb, Write, kind_name, metadata_of, on_version, patch_body
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,8 @@ class Writer:
                     if not self._allowed():
                         result = Result.DROPPED
                         break
+                if write.standing is not None and not self._stands(write.standing):
+                    raise Conflict(f"{kind_name(write.standing.resource)} {write.standing.key} went meanwhile")
                 version = self._send_or_instead(on_version(write, version) if version and write.version else write)
                 done += 1
         except (Conflict, AlreadyExists) as failure:
@@ -129,6 +131,13 @@ class Writer:
             raise UnplacedError("the scheduler's answer lacks the pod")
         if not placements[-1].node:
             raise UnplacedError(placements[-1].message or "the scheduler has no node for the pod")
+
+    def _stands(self, wanted: Standing) -> bool:
+        found = self._client.find(wanted.resource, wanted.key)
+        if found is None:
+            return False
+        meta = metadata_of(found)
+        return meta.uid == wanted.uid and not meta.deletion_timestamp
 
     def _send_or_instead(self, write: Write) -> str:
         try:

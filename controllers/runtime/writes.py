@@ -53,6 +53,8 @@ class Write:
     """The patch is Kubernetes' own merge, which merges lists of named things by name; of builtin kinds only."""
     moves: "Move | None" = None
     """Set where the write moves a pod from its node."""
+    standing: "Standing | None" = None
+    """Object that the API server must still know, asked just before; else nothing is sent and it is planned again."""
 
     @property
     def target(self) -> "Target":
@@ -67,6 +69,15 @@ class Move:
     strategy: str
     """Plugin of the descheduler that chose it; `manual` for a migration that a person or another program asked for."""
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An object that is there and not being deleted: a conclusion from two lists may hold for neither's time."""
+
+    resource: Resource[Any]
+    key: Key
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)

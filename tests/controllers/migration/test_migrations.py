@@ -208,6 +208,34 @@ def test_a_process_that_dies_after_any_write_is_followed_by_one_that_goes_on(clu
     assert len(cluster.twin.objects(PODS)) == REPLICAS
 
 
+@pytest.mark.parametrize("owners", [True, False], ids=["owner-stated", "owners-lost"])
+def test_the_new_pod_seen_before_the_end_of_the_old_one_did_not_take_its_place(cluster: Cluster, owners: bool) -> None:
+    cluster.ask()
+    cluster.owners = owners
+    cluster.twin.faults.add(Fault(FaultType.STALL, frozenset({"watch"}), "pods"))
+    with running(cluster.twin, {"migration": Migrations(ARGS, "me")}):
+        wait_for(lambda: (cluster.act(), Key("shop", f"w{REPLICAS}") in cluster.twin.objects(PODS))[1])
+        with pytest.raises(AssertionError):  # it knows the old pod alone, and the place as used
+            wait_for(lambda: cluster.job().get("phase") == "Failed", 1.0)
+        assert cluster.twin.objects(RESERVATION), "the place of the new pod stays"
+    cluster.twin.faults.clear()
+    with running(cluster.twin, {"migration": Migrations(ARGS, "me")}):
+        assert cluster.reaches("Succeeded")["podRef"]["name"] == f"w{REPLICAS}"
+
+
+def test_a_place_that_another_pod_took_before_the_eviction_ends_the_move(cluster: Cluster) -> None:
+    cluster.ask()
+    cluster.twin.faults.add(Fault(FaultType.ERROR, frozenset({"evict"}), "pods", status=429))
+    with running(cluster.twin, {"migration": Migrations(ARGS, "me")}):
+        wait_for(lambda: (cluster.act(), cluster.job().get("status") == "Evicting")[1])
+        (key,) = cluster.twin.objects(RESERVATION)
+        owner = {"namespace": "shop", "name": "thief", "uid": "uid-thief"}
+        taken = merge_patch({"status": {"phase": "Succeeded", "currentOwners": [owner]}})
+        cluster.client.patch(RESERVATION, key, taken, subresource="status")
+        assert cluster.reaches("Failed")["message"] == "another pod took the place"
+    assert Key("shop", "w0") in cluster.twin.objects(PODS)
+
+
 def test_a_reservation_that_the_server_refuses_ends_the_job(cluster: Cluster) -> None:
     cluster.ask()
     cluster.twin.faults.add(Fault(FaultType.ERROR, frozenset({"create"}), "reservations", status=403))

@@ -1,6 +1,7 @@
 """The writer: each kind of write against the twin, in order, on the version of the one before, and only if allowed."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from cluster import CONFIG_MAPS, NODES, POD_DISRUPTION_BUDGETS, PODS, Client, Ke
 from cluster.twin import UNLIMITED, Twin, TwinSettings
 from controllers.kinds import NODE, POD
 from controllers.runtime.writer import Answer, Result, Writer
-from controllers.runtime.writes import Write, create, delete, evict, patch
+from controllers.runtime.writes import Standing, Write, create, delete, evict, patch
 from tests.waiting import wait_for
 
 
@@ -84,6 +85,29 @@ def test_deletion_is_of_the_object_that_was_seen(twin: Twin) -> None:
     successor = a_pod(twin)
     assert carried_out(twin, [delete(POD, pod, "one")]).result is Result.CONFLICT
     assert carried_out(twin, [delete(POD, successor, "two")]).result is Result.DONE
+
+
+def test_what_holds_only_while_an_object_stands_is_not_written_without_it(twin: Twin) -> None:
+    twin.load(NODES, [{"metadata": {"name": "n"}}])
+    old = a_pod(twin)
+    with twin.client() as client:
+        node = client.get(NODE, Key("", "n"))
+
+        def noted() -> Result:
+            note = patch(NODE, node, {"metadata": {"labels": {"a": "b"}}}, "one")
+            return carried_out(twin, [replace(note, standing=Standing(POD, Key("d", "a"), old.metadata.uid))]).result
+
+        client.patch(PODS, Key("d", "a"), merge_patch({"metadata": {"finalizers": ["koord.test/stays"]}}))
+        client.delete(PODS, Key("d", "a"))
+        assert noted() is Result.CONFLICT, "it is being deleted"
+        client.patch(PODS, Key("d", "a"), merge_patch({"metadata": {"finalizers": None}}))
+        wait_for(lambda: client.find(PODS, Key("d", "a")) is None)
+        assert noted() is Result.CONFLICT, "it is gone"
+        successor = a_pod(twin)
+        assert noted() is Result.CONFLICT, "it is another of its name"
+        assert "labels" not in client.get(NODES, Key("", "n"))["metadata"]
+        old = successor
+        assert noted() is Result.DONE
 
 
 def test_an_eviction_that_a_budget_forbids_is_no_success(twin: Twin) -> None:
