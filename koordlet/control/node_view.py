@@ -4,6 +4,7 @@ Without Kubernetes the cgroups that a `[[qos]]` rule classifies are host applica
 facts lack come from the cgroup's files. Unknown values are None.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from resource import getpagesize
@@ -25,7 +26,7 @@ from koordlet.control.memory_domains import open_memory_domains
 from koordlet.control.node_amounts import allocatable, with_bound_cpus
 from koordlet.host.files import HostTree
 from koordlet.host.filesystems import used_ratio
-from koordlet.host.knobs.current import current
+from koordlet.host.knobs.current import CurrentKnobs
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 from koordlet.host.topology import cpu_places, disk_names
 from koordlet.identity.pods import FactsOf, PodFacts, no_pod_facts
@@ -88,6 +89,7 @@ class NodeViewBuilder:
         self._network_bits_per_second = network_bits_per_second
         self._tree = tree
         self._knobs = knobs
+        self._current = CurrentKnobs(knobs)
         self._facts_of = facts_of
         self._node: NodeInfo | None = None
         self._configured = UNCONFIGURED
@@ -103,6 +105,7 @@ class NodeViewBuilder:
         measured = _Measured(tick, self._memory_pressure(tick))
         kinds = ((row, info, _role(info)) for row, info in enumerate(window.cgroups))
         unbound = [self._group(row, info, kind, measured) for row, info, kind in kinds if kind is not None]
+        self._current.keep({group.path for group in unbound})
         host = window.last.tables.get(HOST)
         memory = _host_number(host.columns, "hostwide.memory_total_bytes") if host else None
         free = _host_number(host.columns, "hostwide.memory_available_bytes") if host else None
@@ -250,7 +253,7 @@ class NodeViewBuilder:
         values = {}
         for knob in _READ_KNOBS:
             try:
-                values[knob] = current(self._knobs, knob, path)
+                values[knob] = self._current.read(knob, path)
             except (Unsupported, CgroupGone, OSError, ValueError):
                 continue  # not known, which is what an absent knob says
         return values
@@ -302,9 +305,14 @@ class _Measured:
         self._seconds = tick.delta.seconds
         self._ids = tick.delta.table.ids.tolist()
         self._memory_pressure = memory_pressure
-        self._spans: dict[str, NDArray[np.float64]] = {}
+        self._spans: dict[str, list[float]] = {}
+        self._known: dict[str, list[bool] | None] = {}
+        """Whether a level is recent, by row; None where it is read in each tick."""
         own = self._columns.get("cpu.oncpu_ns")
-        self._run_ns = None if own is None else _with_descendants(own.astype(np.float64), tick.window.cgroups)
+        run_ns = None if own is None else _with_descendants(own.astype(np.float64), tick.window.cgroups)
+        self._run_ns = None if run_ns is None else run_ns.tolist()
+        self._listed: dict[str, list[float] | None] = {}
+        """Columns as lists: a number of an array is costly to take by itself."""
 
     def cpu_millicores(self, row: int) -> float | None:
         # The probe's run time is fresh in each tick; the controller's clock is read in each tick only without it.
@@ -338,19 +346,24 @@ class _Measured:
         if grown is None:
             return None
         if name not in self._spans:
-            self._spans[name] = self._window.reading_seconds(name)
-        seconds = float(self._spans[name][row])
+            self._spans[name] = self._window.reading_seconds(name).tolist()
+        seconds = self._spans[name][row]
         return grown / seconds if seconds > 0 else None
 
     def _level(self, name: str, row: int) -> float | None:
-        read = self._window.last.read_ns.get(name)
-        if read is not None and not self._window.last.monotonic_ns - float(read[row]) < _OLD_SECONDS * 1e9:
-            return None
-        return self._number(name, row)
+        if name not in self._known:
+            read = self._window.last.read_ns.get(name)
+            age = None if read is None else self._window.last.monotonic_ns - read.astype(np.float64)
+            self._known[name] = None if age is None else (age < _OLD_SECONDS * 1e9).tolist()
+        known = self._known[name]
+        return None if known is not None and not known[row] else self._number(name, row)
 
     def _number(self, name: str, row: int) -> float | None:
-        column = self._columns.get(name)
-        if column is None or not np.isfinite(value := float(column[row])):
+        if name not in self._listed:
+            column = self._columns.get(name)
+            self._listed[name] = None if column is None else column.tolist()
+        listed = self._listed[name]
+        if listed is None or not math.isfinite(value := float(listed[row])):
             return None
         return value
 

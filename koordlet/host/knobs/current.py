@@ -1,7 +1,11 @@
 """Present values of knobs, in the syntax of cgroup v2 whatever the host has."""
 
+import weakref
+from collections.abc import Collection, Mapping
+
 from api.intents import Knob
-from koordlet.host.knobs.knobs import Knobs
+from koordlet.host.files import KeptFiles
+from koordlet.host.knobs.knobs import CgroupGone, Knobs
 
 
 def current(knobs: Knobs, knob: Knob, target: str) -> str:
@@ -17,6 +21,65 @@ def current(knobs: Knobs, knob: Knob, target: str) -> str:
     unified = directory / "cpu.max"
     if unified.exists():
         return unified.read_text().strip()
-    quota = int((directory / "cpu.cfs_quota_us").read_text())
-    period = int((directory / "cpu.cfs_period_us").read_text())
-    return f"{quota if quota > 0 else 'max'} {period}"
+    return _quota((directory / "cpu.cfs_quota_us").read_text(), (directory / "cpu.cfs_period_us").read_text())
+
+
+_AGAIN_AFTER_READS = 16
+"""Reads after which a file that was not there is asked for again: a controller may be enabled later."""
+
+
+class CurrentKnobs:
+    """The same of many cgroups, tick by tick: their files stay open, and each read is one system call."""
+
+    def __init__(self, knobs: Knobs) -> None:
+        self._knobs = knobs
+        self._files: dict[str, KeptFiles] = {}
+        self._known: set[str] = set()
+        self._absent: dict[tuple[str, str], int] = {}
+        """Reads to come without asking, by file and cgroup."""
+        weakref.finalize(self, _close, self._files)
+
+    def read(self, knob: Knob, target: str) -> str:
+        """As `current`; raises the same."""
+        self._known.add(target)
+        if knob is Knob.CPUSET_CPUS:
+            return self._text("cpuset", "cpuset.cpus", target)
+        if knob is not Knob.CPU_MAX:
+            raise ValueError(f"{knob} is not read here")
+        if not self._knobs.is_v1("cpu"):
+            return self._text("cpu", "cpu.max", target)
+        return _quota(self._text("cpu", "cpu.cfs_quota_us", target), self._text("cpu", "cpu.cfs_period_us", target))
+
+    def keep(self, targets: Collection[str]) -> None:
+        """Close the files of all other cgroups."""
+        for gone in self._known.difference(targets):
+            for name, files in self._files.items():
+                files.drop(gone)
+                self._absent.pop((name, gone), None)
+        self._known.intersection_update(targets)
+
+    def _text(self, controller: str, name: str, target: str) -> str:
+        left = self._absent.get((name, target), 0)
+        if left:
+            self._absent[name, target] = left - 1
+            raise CgroupGone(target)
+        files = self._files.get(name)
+        if files is None:
+            files = self._files[name] = KeptFiles(self._knobs.directory(controller, "/"), name)
+        content = files.read(target)
+        if content is None:  # a file that was kept may be of a cgroup that was removed and made anew
+            content = files.read(target)
+        if content is None:
+            self._absent[name, target] = _AGAIN_AFTER_READS
+            raise CgroupGone(target)
+        self._absent.pop((name, target), None)
+        return content.decode(errors="replace").strip()
+
+
+def _close(files: Mapping[str, KeptFiles]) -> None:
+    for each in files.values():
+        each.close()
+
+
+def _quota(quota: str, period: str) -> str:
+    return f"{quota.strip() if int(quota) > 0 else 'max'} {int(period)}"

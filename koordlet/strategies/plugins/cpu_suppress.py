@@ -4,11 +4,12 @@ Allowance, cuts at once and growth by at most a tenth of the node are Koordinato
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from api.cgroup_path import is_below, is_within
+from api.cgroup_path import is_below, lineage
 from api.cpuset import format_cpuset, parse_cpuset
 from api.intents import Intent, Knob, Strength
 from api.kube.resources import CPU
@@ -126,16 +127,16 @@ def allowance_millicores(view: NodeView, settings: CpuSuppressSettings) -> int |
     system = max(view.cpu_millicores - sum(pods.values()) - sum(apps.values()), 0.0)
     reserved = max(view.node.kubelet_reserved_millicores, view.node.reserved.get(CPU, 0))
     others = sum(pods[group.path] for group in view.pods if not group.best_effort)
-    other_apps = sum(apps[group.path] for group in view.host_apps if not _lent(view, group))
+    roots = {root.path for root in best_effort_roots(view)}
+    other_apps = sum(apps[group.path] for group in view.host_apps if not _lent(group, roots))
     capacity = view.node.cpu_millicores
     allowed = capacity * settings.threshold_percent // 100 - int(others) - int(other_apps) - max(int(system), reserved)
     return allowed if settings.min_percent is None else max(allowed, capacity * settings.min_percent // 100)
 
 
-def _lent(view: NodeView, app: Group) -> bool:
-    """Return whether an application lives on what best-effort work is given."""
-    roots = best_effort_roots(view)
-    return app.qos is QoSClass.BE and any(is_within(app.path, root.path) for root in roots)
+def _lent(app: Group, roots: AbstractSet[str]) -> bool:
+    """Return whether an application lives on what best-effort work at these paths is given."""
+    return app.qos is QoSClass.BE and not roots.isdisjoint(lineage(app.path))
 
 
 def _current_count(groups: list[Group]) -> int | None:
