@@ -16,7 +16,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -242,6 +242,16 @@ class TestCgroup:
             self._moved_in[pid] = self._present_cgroups(pid)
         for directory in self.dirs:
             _write(directory / "cgroup.procs", str(pid))
+
+    @contextlib.contextmanager
+    def visited_by(self, pid: int) -> Iterator[None]:
+        """Move in a running process that must not be killed, a kernel thread for one, and move it back at the end."""
+        self._moved_in[pid] = self._present_cgroups(pid)
+        try:
+            self.add(pid)
+            yield
+        finally:
+            self._move_back()
 
     def _present_cgroups(self, pid: int) -> dict[Path, str]:
         """Map each mount point to the process's path below it."""

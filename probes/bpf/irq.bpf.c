@@ -71,7 +71,7 @@ static __always_inline struct irq_cgroup *robbed(void)
 	struct irq_cgroup *stats;
 	u64 cgroup;
 
-	if (!task->pid || is_kernel_thread(task))
+	if (!task->pid || serves_kernel(task))
 		return NULL;
 	cgroup = sharded(task_cgroup(task));
 	stats = lookup_or_init(&cgroups, &cgroup, &zero_cgroup);

@@ -354,7 +354,7 @@ int BPF_PROG(on_softirq_entry, unsigned int vector)
 	if (vector != NET_RX_SOFTIRQ)
 		return 0;
 	task = bpf_get_current_task_btf();
-	cpu->robbed = task->pid && !is_kernel_thread(task) ? task_cgroup(task) : NO_OWNER;
+	cpu->robbed = task->pid && !serves_kernel(task) ? task_cgroup(task) : NO_OWNER;
 	cpu->receiver = NO_OWNER;
 	cpu->sender = NO_OWNER;
 	cpu->arrived_skb = 0;

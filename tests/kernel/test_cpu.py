@@ -1,5 +1,6 @@
 """The cpu probe against known waits: culprit, cause, and parts that sum to the whole."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -186,6 +187,52 @@ def test_a_long_wait_behind_thousands_of_switches_finds_its_culprits(
             assert sum(blamed.values()) >= 0.75 * (wait - grown["wait_idle_ns"])
             for culprit in (hog, partner):
                 assert blamed[culprit.cgroup_id] > 0.03 * wait
+
+        in_attempts(attempt)
+
+
+KSM = Path("/sys/kernel/mm/ksm")
+SAME_PAGES = """
+import mmap, os, signal
+memory = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_MERGEABLE)
+memory.write(os.urandom(64 << 20))
+signal.pause()
+"""
+
+
+@contextlib.contextmanager
+def busy_kernel_thread(cgroup: TestCgroup, cpus: str) -> Iterator[None]:
+    """The kernel's page merger, put into a cgroup and never idle while this lasts; its memory lies in another one."""
+    if not KSM.is_dir():
+        pytest.skip("this kernel has no page merger (CONFIG_KSM)")
+    pid = int(subprocess.run(["pgrep", "-x", "ksmd"], check=True, capture_output=True, text=True).stdout)
+    settings = {"smart_scan": "0", "pages_to_scan": "10000", "sleep_millisecs": "0", "run": "1"}
+    settings = {name: text for name, text in settings.items() if (KSM / name).exists()}
+    before, may_use = {name: (KSM / name).read_text() for name in settings}, os.sched_getaffinity(pid)
+    with cgroup.tree.make_cgroup("pages") as pages, cgroup.visited_by(pid):
+        pages.spawn([sys.executable, "-S", "-E", "-c", SAME_PAGES])
+        os.sched_setaffinity(pid, {int(cpus)})
+        try:
+            for name, text in settings.items():
+                (KSM / name).write_text(text)
+            yield
+        finally:
+            for name, text in reversed(before.items()):
+                (KSM / name).write_text(text)
+            os.sched_setaffinity(pid, may_use)
+
+
+def test_a_kernel_thread_outside_the_root_is_its_cgroups(probe: Cpu, victim: TestCgroup, hog: TestCgroup) -> None:
+    """As a virtual machine's vhost workers are before Linux 6.4."""
+    victim.spawn(BUSY, cpus=str(CPU))
+    with busy_kernel_thread(hog, str(CPU)):
+
+        def attempt() -> None:
+            grown = measure(probe, victim)
+            assert grown.blamed().get(hog.cgroup_id, 0) > 0.2 * SECONDS * 1e9
+            assert grown["wait_neighbour_ns"] > 0.2 * SECONDS * 1e9
+            assert grown["wait_kernel_ns"] < 0.1 * SECONDS * 1e9
 
         in_attempts(attempt)
 
