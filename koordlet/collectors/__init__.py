@@ -7,13 +7,14 @@ collector of another distribution is found by its entry point in the group `koor
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import parent
 from api.frame import CGROUP, CgroupInfo, Column, Reading, Table, align
 from api.metrics import Metric
 from koordlet.host.cgroups.hierarchies import Hierarchies
@@ -154,6 +155,56 @@ class PerCgroupFile:
     def close(self) -> None:
         """Close every descriptor."""
         self._files.close()
+
+
+class GrowthWalk:
+    """Finds the cgroups whose counter grew, at the cost of few reads, where each cgroup counts for all above it too.
+
+    Where a parent's total stands still, nothing below it grew, and no file there is read. The counter is the first
+    column of the file.
+    """
+
+    def __init__(self) -> None:
+        self.grown: dict[int, float] = {}
+        """Cgroup to the growth of its counter, of those that the last walk found to have grown."""
+        self._cgroups: Sequence[CgroupInfo] = ()
+        self._below: dict[str, list[CgroupInfo]] = {}
+
+    def walk(self, work: Round, file: PerCgroupFile, first: Container[int] = ()) -> Iterator[CgroupInfo]:
+        """Parents before children, those in `first` before their siblings; each to be read before the next is asked
+        for."""
+        if work.cgroups is not self._cgroups:
+            self._cgroups, self._below = work.cgroups, _by_nearest_parent(work.cgroups)
+        self.grown = {}
+        turn = {info.id for info in work.due}
+        waiting = [(info, True) for info in self._below.get("", ())]
+        while waiting:
+            info, above_grew = waiting.pop()
+            known, before = file.has(info.id), file.first_value(info.id)
+            if known or above_grew or info.id in turn:
+                yield info
+            readable = file.was_read(info.id, work.now_ns)
+            grown = file.first_value(info.id) - before if readable and known else 0.0
+            if grown:
+                self.grown[info.id] = grown
+            # Below a cgroup without the file (no such directory in the tree, or the counter switched off in it, before
+            # or by now) the others that have one are read in every tick; which have one is found in turn.
+            grew = readable and (not known or bool(grown))
+            if grew or not readable:
+                below = self._below.get(info.path, ())
+                waiting += [(child, grew) for child in sorted(below, key=lambda child: child.id in first)]
+
+
+def _by_nearest_parent(cgroups: Sequence[CgroupInfo]) -> dict[str, list[CgroupInfo]]:
+    """Cgroups by the path of the nearest one above that is among them; those without one by the empty path."""
+    paths = {info.path for info in cgroups}
+    below: dict[str, list[CgroupInfo]] = {}
+    for info in cgroups:
+        above = parent(info.path)
+        while above and above not in paths:
+            above = parent(above)
+        below.setdefault(above, []).append(info)
+    return below
 
 
 class FileCollector(Collector):

@@ -2,13 +2,14 @@
 
 import heapq
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
 from api.cgroup_path import ancestors
-from api.frame import CgroupInfo, Reading, align
+from api.frame import CgroupInfo, align
 from api.plugin import Unsupported
-from koordlet.collectors import FileCollector, Host, PerCgroupFile, Round
+from koordlet.collectors import FileCollector, GrowthWalk, Host, PerCgroupFile, Round
 from koordlet.host.files import KeptFiles, flat_keyed
 
 _UNLIMITED_V1 = 0x7FFF_FFFF_FFFF_F000
@@ -23,8 +24,8 @@ WITHOUT_CACHE = (b"inactive_anon", b"active_anon", b"unevictable")
 """Lists of pages that are no page cache; shared memory is on them, while the kernel counts it as cache."""
 
 
-MOST_REFAULTING = 16
-"""Cgroups whose memory.stat is read in each tick."""
+MOST_REFAULTING = 32
+"""Cgroups whose memory.stat is read in each tick out of turn."""
 FULL_RATIO = 0.8
 """Part of a limit from which the cgroups below it contend for the rest."""
 
@@ -33,41 +34,44 @@ class MemStat(FileCollector):
     """memory.stat costs tens of microseconds each, so cgroups are read in turn.
 
     Out of turn are usage of new cgroups and within a limit that is nearly reached, which says who fills it, and
-    memory.stat of the few cgroups whose pages came back most since they were read last.
+    memory.stat of those whose pages come back: as far as `MOST_REFAULTING` reads find them from the root down, those
+    first to which most came back before.
     """
 
     source = "memstat"
 
     def __init__(self, files: Sequence[PerCgroupFile]) -> None:
         super().__init__(files)
+        self._growth = GrowthWalk()
         self._refaulting: frozenset[int] = frozenset()
 
-    def collect(self, work: Round) -> Reading:
-        stat = self._per_cgroup[-1]
-        before = {info.id: stat.first_value(info.id) for info in self.due(work, stat) if stat.has(info.id)}
-        reading = super().collect(work)
-        grown = {identity: stat.first_value(identity) - seen for identity, seen in before.items()}
+    def read(self, work: Round, file: PerCgroupFile) -> None:
+        if file is not self._per_cgroup[-1]:
+            super().read(work, file)
+            return
+        file.collect(islice(self._growth.walk(work, file, self._refaulting), MOST_REFAULTING), work.now_ns)
+        left = [info for info in self.due(work, file) if not file.was_read(info.id, work.now_ns)]
+        before = {info.id: file.first_value(info.id) for info in left if file.has(info.id)}
+        file.collect(left, work.now_ns)
+        grown = {identity: file.first_value(identity) - seen for identity, seen in before.items()}
+        grown |= self._growth.grown
         most = heapq.nlargest(
             MOST_REFAULTING, (identity for identity, pages in grown.items() if pages), grown.__getitem__
         )
         self._refaulting = frozenset(most)
-        return reading
 
     def due(self, work: Round, file: PerCgroupFile) -> Sequence[CgroupInfo]:
         wanted = super().due(work, file)
-        if len(wanted) == len(work.cgroups):
-            return wanted
         usage, limit, _ = self._per_cgroup
+        if file is not usage or len(wanted) == len(work.cgroups):
+            return wanted
         waiting = {info.id for info in wanted}
-        if file is usage:
-            full = self._full(work.cgroups, usage, limit)
-            more = [
-                info for info in work.cgroups if not file.has(info.id) or (full and _is_within_any(info.path, full))
-            ]
-        else:
-            moving = self._refaulting if file is self._per_cgroup[-1] else frozenset()
-            more = [info for info in work.cgroups if info.id in moving] if moving else []
-        more = [info for info in more if info.id not in waiting]
+        full = self._full(work.cgroups, usage, limit)
+        more = [
+            info
+            for info in work.cgroups
+            if info.id not in waiting and (not file.has(info.id) or (full and _is_within_any(info.path, full)))
+        ]
         return (*wanted, *more) if more else wanted
 
     @staticmethod

@@ -8,10 +8,9 @@ pressure grows nearly everywhere, and probes see more; it is read in turn.
 import errno
 from collections.abc import Iterator, Sequence
 
-from api.cgroup_path import parent
 from api.frame import CgroupInfo
 from api.plugin import Unsupported
-from koordlet.collectors import FileCollector, Host, PerCgroupFile, Round
+from koordlet.collectors import FileCollector, GrowthWalk, Host, PerCgroupFile, Round
 from koordlet.host.files import HostError, KeptFiles
 from koordlet.host.pressure import RESOURCES, parse_pressure
 
@@ -23,8 +22,7 @@ class Pressure(FileCollector):
 
     def __init__(self, files: Sequence[PerCgroupFile]) -> None:
         super().__init__(files)
-        self._cgroups: Sequence[CgroupInfo] = ()
-        self._below: dict[str, list[CgroupInfo]] = {}
+        self._growth = GrowthWalk()
 
     def read(self, work: Round, file: PerCgroupFile) -> None:
         """Of CPU pressure the files in turn, of the others those that may have grown; the rest did not."""
@@ -35,22 +33,7 @@ class Pressure(FileCollector):
         file.hold(work.now_ns)
 
     def _may_have_grown(self, work: Round, file: PerCgroupFile) -> Iterator[CgroupInfo]:
-        """Parents before children, each to be read before the next is asked for."""
-        if work.cgroups is not self._cgroups:
-            self._cgroups, self._below = work.cgroups, _by_nearest_parent(work.cgroups)
-        turn = {info.id for info in work.due}
-        waiting = [(info, True) for info in self._below.get("", ())]
-        while waiting:
-            info, above_grew = waiting.pop()
-            known, before = file.has(info.id), file.first_value(info.id)
-            if known or above_grew or info.id in turn:
-                yield info
-            readable = file.was_read(info.id, work.now_ns)
-            grew = readable and (not known or file.first_value(info.id) != before)
-            # Below a cgroup without the file (no such directory in the v2 tree, or PSI switched off in it, before or
-            # by now) the others that have one are read in every tick; which have one is found in turn.
-            if grew or not readable:
-                waiting += [(child, grew) for child in self._below.get(info.path, ())]
+        yield from self._growth.walk(work, file)
         yield from (info for info in work.due if not file.has(info.id))
 
     @classmethod
@@ -78,15 +61,3 @@ class Pressure(FileCollector):
                 for resource in RESOURCES
             ]
         )
-
-
-def _by_nearest_parent(cgroups: Sequence[CgroupInfo]) -> dict[str, list[CgroupInfo]]:
-    """Cgroups by the path of the nearest one above that is among them; those without one by the empty path."""
-    paths = {info.path for info in cgroups}
-    below: dict[str, list[CgroupInfo]] = {}
-    for info in cgroups:
-        above = parent(info.path)
-        while above and above not in paths:
-            above = parent(above)
-        below.setdefault(above, []).append(info)
-    return below

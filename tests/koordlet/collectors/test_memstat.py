@@ -1,13 +1,14 @@
 """Memory files of both versions."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from api.frame import CGROUP, CgroupInfo
 from koordlet.collectors import Round
-from koordlet.collectors.memstat import MemStat, parse_limit, parse_memory_stat
-from tests.koordlet.collectors.hosts import A, B, make_host
+from koordlet.collectors.memstat import MOST_REFAULTING, MemStat, parse_limit, parse_memory_stat
+from tests.koordlet.collectors.hosts import A, make_host
 from tests.trees import make_tree
 
 
@@ -50,7 +51,8 @@ def write(root: Path, path: str, usage: int, limit: str = "max", refaults: int =
 
 
 def read(collector: MemStat, column: str, *cgroups: CgroupInfo, due: tuple[CgroupInfo, ...] = ()) -> list[float]:
-    found: list[float] = collector.collect(Round(cgroups, due)).tables[CGROUP].columns[column].tolist()
+    work = Round(cgroups, due, time.monotonic_ns())
+    found: list[float] = collector.collect(work).tables[CGROUP].columns[column].tolist()
     return found
 
 
@@ -67,13 +69,35 @@ def test_usage_below_a_limit_that_is_nearly_reached_is_read_in_each_tick(
     assert read(collector, "memstat.usage_bytes", POD, OLD, NEW) == [of_pod, 50, 900]
 
 
-def test_pages_that_come_back_are_counted_in_each_tick_until_they_do_not(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path, name, 1)
-    collector = MemStat.open(make_host(tmp_path, 2))
-    seen = []
-    for refaults, due in ((0, (A, B)), (5, (A,)), (9, ()), (9, ()), (12, ())):
-        for name in ("a", "b"):
-            write(tmp_path, name, 1, refaults=refaults)
-        seen.append(read(collector, "memstat.refaults", A, B, due=due))
-    assert seen == [[0, 0], [5, 0], [9, 0], [9, 0], [9, 0]]
+def refaults_read(
+    collector: MemStat, root: Path, counts: dict[str, int], *cgroups: CgroupInfo, due: tuple[CgroupInfo, ...] = ()
+) -> list[float]:
+    for path, count in counts.items():
+        write(root, path, 1, refaults=count)
+    return read(collector, "memstat.refaults", *cgroups, due=due)
+
+
+def test_pages_that_come_back_are_found_from_above_in_the_same_tick(tmp_path: Path) -> None:
+    collector, every = MemStat.open(make_host(tmp_path, 2)), (POD, OLD, NEW, A)
+    calm = {"pod": 0, "pod/old": 0, "pod/new": 0, "a": 0}
+    assert refaults_read(collector, tmp_path, calm, *every, due=every) == [0, 0, 0, 0]
+    assert refaults_read(collector, tmp_path, {"pod": 5, "pod/new": 5}, *every) == [5, 0, 5, 0]
+    assert refaults_read(collector, tmp_path, {"pod": 9, "pod/old": 4}, *every) == [9, 4, 5, 0]
+
+
+def test_where_the_parents_pages_do_not_come_back_nothing_below_is_read_but_in_turn(tmp_path: Path) -> None:
+    collector, every = MemStat.open(make_host(tmp_path, 2)), (POD, OLD, NEW)
+    assert refaults_read(collector, tmp_path, {"pod": 1, "pod/old": 0, "pod/new": 1}, *every, due=every) == [1, 0, 1]
+    assert refaults_read(collector, tmp_path, {"pod/old": 3, "pod/new": 4}, *every) == [1, 0, 1]
+    assert refaults_read(collector, tmp_path, {}, *every, due=(OLD,)) == [1, 3, 1]
+
+
+def test_of_many_siblings_those_with_the_most_that_came_back_are_read_first(tmp_path: Path) -> None:
+    jobs = tuple(CgroupInfo(100 + number, f"/pod/{number}", "job") for number in range(2 * MOST_REFAULTING))
+    collector, every = MemStat.open(make_host(tmp_path, 2)), (POD, *jobs)
+    counts = {"pod": 0} | {job.path[1:]: 0 for job in jobs}
+    refaults_read(collector, tmp_path, counts, *every, due=every)
+    heavy = (jobs[0], jobs[-1])
+    refaults_read(collector, tmp_path, {"pod": 200} | {job.path[1:]: 100 for job in heavy}, *every, due=heavy)
+    again = refaults_read(collector, tmp_path, {"pod": 400} | {job.path[1:]: 200 for job in heavy}, *every)
+    assert [again[1], again[-1]] == [200, 200]
