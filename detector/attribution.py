@@ -72,7 +72,7 @@ class Attributor:
         if source.explained:
             return self._by_symptoms(lost, rows)
         direct = self._from_table(source.table, rows, signal)
-        others = self._correlated(name, rows)
+        others = self._by_takers(source.takers, rows) or self._correlated(name, rows)
         return [
             _combine(seen, suspected, measured=signal.measured) if amount > 0 else Attribution()
             for seen, suspected, amount in zip(direct, others, lost.tolist(), strict=True)
@@ -128,6 +128,20 @@ class Attributor:
             found[number], left[own] = roll_up(victim.path, tree, members[of_victim], shares[own], groups)
         return found, left
 
+    def _by_takers(self, column: str, rows: NDArray[np.intp]) -> list[Shares]:
+        """Shares of what others took in the tick; empty where nothing was taken, or that is not known."""
+        if not column or not self._view.has(column):
+            return []
+        taken = np.maximum(np.nan_to_num(self._view.rate(column)), 0.0)
+        busy = np.flatnonzero(taken).tolist()
+        paths = {row: self._view.cgroups[row].path for row in busy}
+        found: list[Shares] = []
+        for victim in rows.tolist():
+            others = [row for row in busy if row != victim and not self._is_own(row, victim)]
+            whole = float(taken[others].sum())
+            found.append([(paths[row], float(taken[row]) / whole) for row in others])
+        return found if busy else []
+
     def _correlated(self, name: str, rows: NDArray[np.intp]) -> list[Shares]:
         view, source = self._view, self._symptoms[name].blame
         found: list[list[tuple[int, float]]] = [[] for _ in rows]
@@ -148,12 +162,12 @@ class Attributor:
         )
 
     def _by_ancestor(self, row: int, source: BlameSource, lost: float) -> Attribution:
-        """The users of the limit of the nearest ancestor for which one of the columns is above zero."""
+        """The users of the limit of the nearest ancestor for which one of the columns is above zero, and finite."""
         if not lost > 0:
             return Attribution()
         view = self._view
         measured = [view.rate(column) for column in source.ancestor_columns if view.has(column)]
-        above = (each for each in view.tree.ancestors(row) if any(amounts[each] > 0 for amounts in measured))
+        above = (each for each in view.tree.ancestors(row) if any(0 < amounts[each] < np.inf for amounts in measured))
         found = next(above, None)
         if found is None:
             return Attribution((Culprit(ANCESTOR, 1.0, How.DIRECT),), 1.0)

@@ -105,7 +105,7 @@ COMPOSITIONS: tuple[Rule, ...] = (
     Rule(name="memory", any_of=("reclaim", "compaction"), qos_thresholds=BEST_EFFORT_THRESHOLDS),
     Rule(
         name="memory-limit",
-        any_of=("own_memory_limit", "ancestor_memory_limit"),
+        any_of=("own_memory_limit", "ancestor_memory_limit", "ancestor_limit_refault"),
         qos_thresholds=BEST_EFFORT_THRESHOLDS,
     ),
 )

@@ -109,13 +109,17 @@ class BlameSource:
     named: str = ""
     """The one legitimate culprit of the symptom, in brackets."""
     ancestor_columns: tuple[str, ...] = ()
-    """For a limit further up: it is that of the nearest ancestor in which one of these columns is above zero."""
+    """For a limit further up: it is that of the nearest ancestor in which one of these columns is above zero and
+    finite: an infinite limit is none."""
     used: str = ""
     """With `ancestor_columns`: what the limit is on. Other cgroups below the ancestor are culprits by their shares of
     it; the ancestor keeps the victim's own. Without it, or where nothing is used, the ancestor is the only culprit."""
     used_how: How = How.DIRECT
     """With `used`: correlated where a big share does not show that its owner caused the loss, as of memory held, which
     is read in turn and may have been there for long."""
+    takers: str = ""
+    """Column of what is taken from a store that all share: other cgroups are culprits by their shares of what was
+    taken in the tick. Correlated, for it does not show from which cgroup it was taken."""
     suspects: str = ""
     """Activity column to correlate with the loss, for the part that no table explains."""
     published: bool = False

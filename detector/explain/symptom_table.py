@@ -34,8 +34,10 @@ def _culprits(source: BlameSource) -> str:
     if source.explained:
         return "those of its other symptoms"
     parts = [f"`{source.table}`"] if source.table else []
+    parts += [f"shares of `{source.takers}`"] if source.takers else []
     parts += ["correlation as in CPI2"] if source.published else []
-    parts += [f"correlation with `{source.suspects}`"] if source.suspects else []
+    same = source.suspects == source.takers
+    parts += [f"correlation with {'it' if same else f'`{source.suspects}`'}"] if source.suspects else []
     return ", then ".join(parts) or "none"
 
 

@@ -68,8 +68,7 @@ class RuleEvaluator:
         lost, worst = self._compose(present, signals, len(view.ids))
         limits = self._of_progress(self._limits(view.cgroups), view)
         suspected = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
-        direct = [[bool(names) and all(signals[name].measured for name in names)] for names in present]
-        eased = suspected & np.array(direct, dtype=np.bool_).reshape(-1, 1)
+        eased = suspected & self._measured(present, signals, worst)
         ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
         superseded = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
         return RuleTick(
@@ -85,6 +84,17 @@ class RuleEvaluator:
             needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
             suspicious=suspected,
         )
+
+    def _measured(
+        self, present: Sequence[Sequence[str]], signals: Mapping[str, Signal], worst: NDArray[np.int16]
+    ) -> Flags:
+        """Whether the losses of a rule were measured: all that it needs, and of others that which costs most."""
+        measured = {name for name, signal in signals.items() if signal.measured}
+        needed = [
+            [bool(names) and measured.issuperset(rule.all_of)] for rule, names in zip(self._rules, present, strict=True)
+        ]
+        by_symptom = np.array([name in measured for name in self._symptoms], dtype=np.bool_)
+        return np.asarray(by_symptom[worst] & np.array(needed, dtype=np.bool_).reshape(-1, 1))
 
     def _compose(
         self, present: Sequence[Sequence[str]], signals: Mapping[str, Signal], count: int

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from api.verdicts import How
+from detector.memory_limits import BY_HELD
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -17,9 +17,7 @@ class AncestorMemoryLimit(Symptom):
         "memstat.limit_bytes",
         "memstat.usage_bytes",
     )
-    blame: ClassVar[BlameSource] = BlameSource(
-        ancestor_columns=("memstat.limit_bytes",), used="memstat.usage_bytes", used_how=How.CORRELATED
-    )
+    blame: ClassVar[BlameSource] = BY_HELD
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""

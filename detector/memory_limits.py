@@ -1,0 +1,61 @@
+"""Reclaim under memory limits, by the cgroups whose pages it takes, and what reading these again costs."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from api.verdicts import How
+from detector.arrays import Floats
+from detector.symptom import BlameSource
+from detector.view import View
+
+OWN, ABOVE, LIMIT = "memory.stall_own_limit_ns", "memory.stall_ancestor_limit_ns", "memstat.limit_bytes"
+REFAULTS = "memstat.refaults"
+SECONDS_PER_PAGE = 1e-4
+"""What reading a page again costs at least: a read of a solid-state disk."""
+LIMITED = 0.01
+"""Seconds per second in reclaim under a limit from which refaults are that limit's doing."""
+BY_HELD = BlameSource(ancestor_columns=(LIMIT,), used="memstat.usage_bytes", used_how=How.CORRELATED)
+"""Culprits of a limit further up, by the memory that each cgroup below it holds."""
+
+
+class RefaultCosts(NamedTuple):
+    """Seconds per second that pages which come back cost each cgroup, by what took them; a row for each."""
+
+    by_node: Floats
+    """The node being short."""
+    by_ancestors: Floats
+    """Limits further up. Under the cgroup's own limit neither counts."""
+
+
+def refault_costs(view: View) -> RefaultCosts | None:
+    """None where refaults are not counted, or where no probe sees reclaim under limits."""
+    pages = view.total(REFAULTS)
+    if pages is None or not (view.has(OWN) or view.has(ABOVE)):
+        return None
+    own, shared = _reclaim(view)
+    cost = np.where(own < LIMITED, np.minimum(pages * SECONDS_PER_PAGE, 1.0), 0.0)
+    is_ancestors = shared >= LIMITED
+    return RefaultCosts(np.where(is_ancestors, 0.0, cost), np.where(is_ancestors, cost, 0.0))
+
+
+def _reclaim(view: View) -> tuple[Floats, Floats]:
+    """Seconds per second for which any thread reclaimed under each cgroup's own limit, and under those further up.
+
+    A limit further up is that of all leaves below it, whichever of them reclaims; it is on the nearest ancestor that
+    has one.
+    """
+    nothing = np.zeros(len(view.ids))
+    own, above = (np.nan_to_num(view.rate(column)) if view.has(column) else nothing for column in (OWN, ABOVE))
+    limits = view.rate(LIMIT) if view.has(LIMIT) else nothing
+    is_limited, shared = np.isfinite(limits) & (limits > 0), above.copy()
+    by_limit: dict[int, float] = {row: float(own[row]) for row in view.tree.inner if own[row] > 0}
+    for row in np.flatnonzero(above > 0).tolist():
+        top = next((each for each in view.tree.ancestors(row) if is_limited[each]), None)
+        if top is not None:
+            by_limit[top] = by_limit.get(top, 0.0) + float(above[row])
+            shared[row] = 0.0
+    for top, seconds in by_limit.items():
+        leaves = view.tree.leaves_below(top)
+        shared[leaves[leaves != top]] += seconds
+    return own, shared

@@ -1,0 +1,99 @@
+"""AncestorLimitRefault: whose reclaim took the pages, and the verdict on it."""
+
+import math
+
+import pytest
+
+from api.verdicts import Verdict
+from api.window import Window
+from detector.judging.judge import Judge, JudgeSettings
+from detector.symptom import Symptom
+from detector.symptoms.ancestor_limit_refault import AncestorLimitRefault
+from detector.symptoms.refault import Refault
+from detector.view import View
+from tests.detector.symptoms.ticks import MS
+from tests.frames import make_frame
+
+NODE = {1: "/", 2: "/pod", 3: "/pod/web", 4: "/pod/sidecar", 5: "/else"}
+NO_LIMIT = math.inf
+LIMITS = [NO_LIMIT, 64e6, NO_LIMIT, NO_LIMIT, NO_LIMIT]
+REFAULTS, OWN, ABOVE = "memstat.refaults", "memory.stall_own_limit_ns", "memory.stall_ancestor_limit_ns"
+
+
+def lost(symptom: Symptom, limits: list[float], **stalls: list[float]) -> list[float]:
+    """What /pod/web and /else lose in a second with 5000 pages read again, beside these stalls in milliseconds."""
+    columns = {REFAULTS: [0, 5000, 5000, 0, 5000], OWN: [0.0] * 5, ABOVE: [0.0] * 5}
+    columns |= {
+        name: [each * MS for each in row]
+        for name, row in ((OWN, stalls.get("own")), (ABOVE, stalls.get("above")))
+        if row
+    }
+    frames = [
+        make_frame(
+            t,
+            NODE,
+            {name: [each * t for each in row] for name, row in columns.items()} | {"memstat.limit_bytes": limits},
+        )
+        for t in (0, 1)
+    ]
+    signal = symptom.sense(View(Window(frames), symptom.columns))
+    assert signal is not None
+    return [float(signal.lost[2]), float(signal.lost[4])]
+
+
+@pytest.mark.parametrize(
+    ("stalls", "limits", "by_ancestor", "by_node"),
+    [
+        pytest.param({}, LIMITS, 0.0, 0.5, id="nothing reclaims under a limit"),
+        pytest.param({"above": [0, 0, 0, 300, 0]}, LIMITS, 0.5, 0.0, id="the sidecar reclaims"),
+        pytest.param({"above": [0, 0, 300, 0, 0]}, LIMITS, 0.5, 0.0, id="itself"),
+        pytest.param({"own": [0, 300, 0, 0, 0]}, LIMITS, 0.5, 0.0, id="a task of the pod's own cgroup"),
+        pytest.param({"own": [0, 0, 300, 0, 0], "above": [0, 0, 0, 300, 0]}, LIMITS, 0.0, 0.0, id="own limit too"),
+        pytest.param({"above": [0, 0, 0, 300, 0]}, [NO_LIMIT] * 5, 0.0, 0.5, id="limits not known"),
+        pytest.param({"own": [0, 0, 0, 300, 0]}, LIMITS, 0.0, 0.5, id="the sidecar's own limit"),
+    ],
+)
+def test_refaults_belong_to_the_limit_that_is_reclaimed_under(
+    stalls: dict[str, list[float]], limits: list[float], by_ancestor: float, by_node: float
+) -> None:
+    assert lost(AncestorLimitRefault(), limits, **stalls) == pytest.approx([by_ancestor, 0.0])
+    assert lost(Refault(), limits, **stalls) == pytest.approx([by_node, 0.5])
+
+
+def test_few_pages_are_no_loss() -> None:
+    columns = {REFAULTS: [1500.0], ABOVE: [300.0 * MS]}
+    frames = [
+        make_frame(t, {1: "/web"}, {name: [each * t for each in row] for name, row in columns.items()}) for t in (0, 1)
+    ]
+    signal = AncestorLimitRefault().sense(View(Window(frames), AncestorLimitRefault.columns))
+    assert signal is not None
+    assert float(signal.lost[0]) == 0.0
+
+
+def told(
+    limits: list[float], paths: dict[int, str], refaulting: list[int], stalled_ms: list[int], held: list[float]
+) -> list[Verdict]:
+    judge, said = Judge(JudgeSettings()), []
+    for second in range(6):
+        columns = {
+            REFAULTS: [each * second for each in refaulting],
+            ABOVE: [each * MS * second for each in stalled_ms],
+            "memstat.limit_bytes": limits,
+            "memstat.usage_bytes": held,
+        }
+        said += judge.step(make_frame(second, paths, columns))
+    return said
+
+
+def test_one_verdict_names_who_holds_the_memory() -> None:
+    said = told(LIMITS, NODE, [0, 5000, 5000, 0, 0], [0, 0, 0, 300, 0], [64e6, 64e6, 12e6, 52e6, 0])
+    about_web = [each for each in said if each.victim == "/pod/web"]
+    assert [(each.rule, each.cause, each.state) for each in about_web] == [("memory-limit", "ancestor_limit", "open")]
+    assert about_web[0].culprits[0].path == "/pod/sidecar"
+
+
+def test_an_ancestor_without_a_limit_is_passed_over() -> None:
+    paths = {1: "/", 2: "/all", 3: "/all/pod", 4: "/all/pod/web", 5: "/all/batch"}
+    limits = [NO_LIMIT, 64e6, NO_LIMIT, NO_LIMIT, NO_LIMIT]
+    said = told(limits, paths, [0] * 5, [0, 0, 0, 300, 0], [64e6, 64e6, 12e6, 12e6, 52e6])
+    assert [each.path for each in said[0].culprits] == ["/all/batch", "/all"]
