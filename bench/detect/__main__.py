@@ -1,10 +1,12 @@
 """Detection under real load: the agent's verdicts against the ground truth of scenarios.
 
     sudo .venv/bin/python -m bench.detect [--only NAME]... [--repeat 3] [--json OUT] [--record DIRECTORY]
+    .venv/bin/python -m bench.detect report OUT [OUT...]
 
 Runs the scenarios of `bench/detect/scenarios/` one after the other beside a running agent, and prints how often it was
 right, how fast, and what simpler rules would have said. Wants two CPUs and a machine without other work; how to read
-it is said in docs/detection.md.
+it is said in docs/detection.md. With `--repeat` all scenarios run once, then all again, so a run that is ended early is
+a sample of each; `report` joins runs and prints the tables of docs/detection.md.
 """
 
 import json
@@ -13,6 +15,7 @@ import platform
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -20,15 +23,17 @@ from typing import NoReturn
 import click
 
 from bench.detect.claims import Scenario
+from bench.detect.kept import as_markdown, read
 from bench.detect.report import Scored, as_report, as_values, line_of, scored
 from bench.detect.runner import run_scenario
 from bench.detect.scenarios import SCENARIOS
 from bench.detect.subject import Subject, SubjectError
+from tests.cgroups import CgroupTree
 
 WARM_UP_SECONDS = 3.0
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--only", multiple=True, metavar="NAME", help="Run this scenario alone; may be given several times.")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Times to run all of it.")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Keep every figure here.")
@@ -37,7 +42,9 @@ WARM_UP_SECONDS = 3.0
     "--record", type=click.Path(file_okay=False, path_type=Path), help="Keep a recording and its labels here."
 )
 @click.option("--list", "as_list", is_flag=True, help="Name the scenarios and leave.")
+@click.pass_context
 def main(
+    context: click.Context,
     only: tuple[str, ...],
     repeat: int,
     output: Path | None,
@@ -46,6 +53,8 @@ def main(
     as_list: bool,
 ) -> None:
     """Measure detection on scenarios whose truth is known."""
+    if context.invoked_subcommand is not None:
+        return
     if as_list:
         for scenario in SCENARIOS:
             print(f"{scenario.name:<20} {scenario.about}")
@@ -55,12 +64,14 @@ def main(
         raise click.ClickException("cgroups, network namespaces and BPF need root")
     if len(os.sched_getaffinity(0)) < 2:
         raise click.ClickException("two CPUs are needed: one for victims, one for those who are innocent")
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     runs: list[Scored] = []
     skipped: dict[str, str] = {}
     ended = ""
     try:
-        _run_all(chosen * repeat, runs, skipped, record)
+        for _ in _run_all(chosen * repeat, runs, skipped, record):
+            _keep(runs, skipped, output)
     except KeyboardInterrupt:
         ended = "ended early"
     except SubjectError as error:
@@ -70,9 +81,27 @@ def main(
         raise click.ClickException(ended)
 
 
-def _tell(runs: list[Scored], skipped: dict[str, str], output: Path | None, picture: Path | None) -> None:
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def report(files: tuple[Path, ...]) -> None:
+    """Print the runs of one or more files of `--json` together, as the tables of docs/detection.md."""
+    kept = []
+    for file in files:
+        try:
+            kept.append(read(file.read_text()))
+        except ValueError as error:
+            raise click.ClickException(f"{file}: no figures of bench.detect: {error}") from error
+    print(as_markdown(kept))
+
+
+def _keep(runs: list[Scored], skipped: dict[str, str], output: Path | None) -> None:
+    """Keep every figure so far, so that a run that is killed has lost nothing."""
     if output:
         output.write_text(json.dumps(as_values(runs, skipped, _facts())))
+
+
+def _tell(runs: list[Scored], skipped: dict[str, str], output: Path | None, picture: Path | None) -> None:
+    _keep(runs, skipped, output)
     if picture and runs:
         from bench.detect.draw import draw
 
@@ -89,7 +118,8 @@ def _chosen(only: tuple[str, ...]) -> list[Scenario]:
     return [scenario for scenario in SCENARIOS if not only or scenario.name in only]
 
 
-def _run_all(todo: list[Scenario], runs: list[Scored], skipped: dict[str, str], record: Path | None) -> None:
+def _run_all(todo: list[Scenario], runs: list[Scored], skipped: dict[str, str], record: Path | None) -> Iterator[None]:
+    """Run them in order; gives control back after each."""
     with (
         tempfile.TemporaryDirectory(prefix=f"koord-detect-{os.getpid()}-") as folder,
         Subject(Path(folder), record) as subject,
@@ -105,6 +135,7 @@ def _run_all(todo: list[Scenario], runs: list[Scored], skipped: dict[str, str], 
             print(f"[{number}/{len(todo)}] {line_of(runs[-1])}", file=sys.stderr)
             if record:
                 _keep_labels(record, runs)
+            yield
 
 
 def _keep_labels(record: Path, runs: list[Scored]) -> None:
@@ -118,6 +149,7 @@ def _facts() -> dict[str, object]:
     return {
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
+        "cgroup": CgroupTree.detect().version,
         "load_average": os.getloadavg(),
     }
 
