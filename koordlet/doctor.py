@@ -1,6 +1,7 @@
 """Capabilities of this host: each with yes or no, the reason, and the remedy of each no."""
 
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,10 @@ from probes import libbpf
 from probes.probe import Kernel
 
 _CPU_BLAME = "cpu"
+_KERNEL = "kernel"
 _SCHED_EXT = "/sys/kernel/sched_ext"
+OLDEST_KERNEL = (6, 1)
+"""The oldest one that the programs are tested on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,7 @@ def _source_of(agent: Agent, name: str) -> str:
 
 
 def _kernel_findings(tree: HostTree) -> list[Finding]:
-    release = (tree.text("/proc/sys/kernel/osrelease") or "unknown").strip()
-    findings = [Finding("kernel", available=True, reason=release)]
+    findings = [kernel_finding((tree.text("/proc/sys/kernel/osrelease") or "unknown").strip())]
     root = os.geteuid() == 0
     findings.append(
         Finding(
@@ -89,6 +92,16 @@ def _kernel_findings(tree: HostTree) -> list[Finding]:
     except Unsupported as reason:
         findings.append(Finding("btf", available=False, reason=reason.reason, remedy=reason.remedy))
     return [*findings, *scheduler_findings(tree)]
+
+
+def kernel_finding(release: str) -> Finding:
+    """Whether the programs are tested on a kernel of this release; one that names no version is not judged."""
+    version = re.match(r"(\d+)\.(\d+)", release)
+    if version is None or (int(version[1]), int(version[2])) >= OLDEST_KERNEL:
+        return Finding(_KERNEL, available=True, reason=release)
+    oldest = ".".join(map(str, OLDEST_KERNEL))
+    reason = f"{release}: older than {oldest}, the oldest kernel that Koord is tested on"
+    return Finding(_KERNEL, available=False, reason=reason, remedy=f"use Linux {oldest} or later")
 
 
 def scheduler_findings(tree: HostTree) -> list[Finding]:
@@ -148,8 +161,9 @@ def _baseline_findings(settings: DetectionSettings) -> list[Finding]:
 
 
 def has_cpu_blame(findings: list[Finding]) -> bool:
-    """Return whether lost CPU time can be measured with cause and culprit."""
-    return any(finding.name == _CPU_BLAME and finding.available for finding in findings)
+    """Return whether lost CPU time can be measured with cause and culprit, on a kernel where that is tested."""
+    available = {finding.name for finding in findings if finding.available}
+    return {_CPU_BLAME, _KERNEL} <= available
 
 
 def as_json(findings: list[Finding]) -> dict[str, Any]:

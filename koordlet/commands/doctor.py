@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def doctor(config: Path | None, node: str, kubeconfig: str, as_object: bool, self_test: bool, directory: Path) -> None:
     """List the capabilities of this host. Each no has its reason and its remedy.
 
-    Exit 0 if cpu interference can be measured.
+    Exit 0 if cpu interference can be measured, on a kernel that is not older than those of the tests.
 
     With --self-test, stressors in cgroups of their own move each counter instead, for which root is needed; exit 0 if
     every counter that this host has says what its stressor did.

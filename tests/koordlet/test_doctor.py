@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.doctor import scheduler_findings
+from koordlet.doctor import Finding, has_cpu_blame, kernel_finding, scheduler_findings
 from koordlet.host.files import HostTree
 from tests.trees import make_tree
 
@@ -30,3 +30,19 @@ def test_a_scheduler_in_bpf_is_told_with_what_it_spoils(tmp_path: Path, files: d
     assert (finding.name, finding.available) == ("cpu-blame-by-cpu", False)
     assert f"({named})" in finding.reason
     assert finding.remedy
+
+
+@pytest.mark.parametrize("release", ["6.1.0-28-amd64", "6.12.1", "7.2.0-rc1", "10.0", "unknown"])
+def test_a_kernel_that_is_new_enough(release: str) -> None:
+    found = kernel_finding(release)
+    assert (found.available, found.reason, found.remedy) == (True, release, "")
+
+
+@pytest.mark.parametrize("release", ["5.10.0-33-amd64", "6.0.19", "4.18.0-553.el8.x86_64"])
+def test_an_older_kernel_is_refused(release: str) -> None:
+    found = kernel_finding(release)
+    assert not found.available
+    assert release in found.reason
+    assert "6.1" in found.remedy
+    assert not has_cpu_blame([found, Finding("cpu", available=True, reason="")])
+    assert has_cpu_blame([kernel_finding("6.1.0"), Finding("cpu", available=True, reason="")])
