@@ -44,6 +44,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     progress_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     """The threshold is at least this part of the CPU time that the cgroup uses: a service that runs on sixteen CPUs
     waits some milliseconds each second though all is well."""
+    least_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    """Of a cgroup that uses less than a twentieth of a CPU, and waits ten times and more in a tick, the threshold is
+    smaller in proportion, down to this part: 0.04 s/s are twice the work of a service that uses 0.02 CPUs."""
     selector: Selector = Selector()
     ticks: Annotated[int, msgspec.Meta(ge=1)] = USUAL.ticks
     """The rule must hold in this many ..."""

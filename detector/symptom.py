@@ -139,6 +139,9 @@ class Symptom(ABC):
     columns: ClassVar[tuple[str, ...]]
     """Columns of the dense table that `sense` and the blame source read; a verdict shows their rates."""
     blame: ClassVar[BlameSource] = BlameSource()
+    usual: ClassVar[str] = ""
+    """Signal of `detector/judging/signals.py` that is this loss itself: what one ordinary tick in a thousand exceeds
+    raises the thresholds of rules on it, to twice at most."""
     group: ClassVar[str] = ""
     """Symptoms of one group see the same loss from different sides; only the worst of them counts in a sum."""
     default_rule: ClassVar[Rule | None] = None

@@ -1,6 +1,7 @@
 """View: one tick as rates for symptoms, each column and blame table computed once."""
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +118,11 @@ class View:
         judged = self.judgements.get(signal)
         return np.full(len(self.ids), np.nan) if judged is None else judged.upper
 
+    def extreme(self, signal: str) -> Floats:
+        """Value of a signal that one ordinary tick in a thousand exceeds, for each row; NaN where it is not known."""
+        judged = self.judgements.get(signal)
+        return np.full(len(self.ids), np.nan) if judged is None else judged.extreme
+
     def blame(self, table: str) -> Blame | None:
         """The blame table over the newest frames that carry it, without blame on a victim's own subtree.
 
@@ -136,6 +142,12 @@ class View:
         left = lost.copy()
         left[rows] = np.minimum(lost[rows], blame.sums(self.ids[rows]))
         return left
+
+    @cached_property
+    def cpu_contention(self) -> Floats | None:
+        """Waits for a CPU that another cgroup or the kernel held, in seconds per second; None where not measured."""
+        lost = self.lost_to_others("cpu:neighbour", "cpu:kernel")
+        return None if lost is None else self.by_others(CPU_BLAME, lost)
 
     @property
     def kernel_work(self) -> Mapping[str, float]:

@@ -71,6 +71,8 @@ class InterferenceDetectionRuleSpec(Wire, frozen=True, kw_only=True):
     """Thresholds of single QoS classes."""
     progress_ratio: Annotated[float, between(0, 1)] | None = None
     """The threshold is at least this part of the CPU time that the cgroup uses."""
+    least_ratio: Annotated[float, _PART] | None = None
+    """Of a cgroup that uses less than a twentieth of a CPU, the threshold is smaller in proportion, to this part."""
     selector: InterferenceSelector | None = None
     ticks: Annotated[int, between(1)] | None = None
     """The rule must hold in so many of `of_ticks` ticks."""

@@ -29,6 +29,11 @@ from detector.baselines.values import (
 )
 
 _QUANTILES = (0.5, 0.75, 0.99)
+_EXTREME = 0.999
+_LEAST_TAIL = 3.0
+"""Samples that lie above the extreme quantile at least: the one tick in which a loss begins, before its verdict opens,
+is learned and must not be the tail."""
+_WIDTH = len(_QUANTILES) + 1
 _QUARTILE_SIGMAS = 0.6745
 """Upper quartile of a normal distribution in standard deviations."""
 _REFRESH_ROWS = 512
@@ -49,7 +54,7 @@ class Baselines:
         """Number of each workload in the cells."""
         self.signals: dict[str, int] = {}
         """Number of each signal in the cells."""
-        self.quantiles: NDArray[np.float64] = np.full((0, len(_QUANTILES)), np.nan)
+        self.quantiles: NDArray[np.float64] = np.full((0, _WIDTH), np.nan)
         """Of each cell, as of when it had `refreshed` samples."""
         self.refreshed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._last_keys: tuple[Sequence[WorkloadKey], NDArray[np.int64]] = ((), np.zeros(0, dtype=np.int64))
@@ -68,23 +73,29 @@ class Baselines:
         excluded: NDArray[np.bool_] | None = None,
         accepted: NDArray[np.bool_] | None = None,
         unusual: NDArray[np.bool_] | None = None,
+        told: NDArray[np.bool_] | None = None,
     ) -> None:
         """Take one sample of each measured signal of each container that is not `excluded`.
 
         Those of a stretch above the ordinary level are not counted, unless the container is `accepted` as it is. What
         an excluded replica shows is no part of the level that the others of its workload learn by. One that is told as
-        `unusual` teaches where a level was accepted, and nothing above that.
+        `unusual` teaches where a level was accepted, and nothing above that. Of surroundings, where any level is
+        learned, no more is left out than what is `told`: a single tick above a threshold is a part of their tail.
         """
         self.cells.advance(now_seconds)
         known = np.isfinite(seen.load)
         admitted = known if excluded is None else known & ~excluded
+        around = admitted if told is None else known & ~told
         none = np.zeros(len(known), dtype=np.bool_)
         usual, doubted = none if accepted is None else accepted, none if unusual is None else unusual
         workloads = self._workload_ids(seen.keys, create=True)
-        bins = _bins(seen)
+        by_load = _bins(seen)
         for signal, values in seen.values.items():
+            bins = np.zeros_like(by_load) if signal in seen.at_any_load else by_load
             measured = np.isfinite(values)
-            take = admitted & measured & ~doubted
+            free = signal in seen.surroundings
+            may_teach = around if free else admitted
+            take = may_teach & measured & ~doubted
             number = self.signals.setdefault(signal, len(self.signals)) if take.any() else self.signals.get(signal)
             if number is None:
                 continue
@@ -92,11 +103,11 @@ class Baselines:
             rows = self.cells.find(workloads, number, bins)
             self.refused += int((take & (rows < 0)).sum())
             octaves = octaves_of(values)
-            take = admitted & measured & (rows >= 0)
+            take = may_teach & measured & (rows >= 0)
             take &= ~doubted | self.cells.levels.accept(rows, octaves, now_seconds)
             looked = take | (known & measured & (rows >= 0) & ~self._has_any(rows, rows[take]))
             self.cells.levels.see(rows[looked], octaves[looked])
-            take[take] = self._teaching(rows[take], usual[take], now_seconds, free=signal in seen.surroundings)
+            take[take] = self._teaching(rows[take], usual[take], now_seconds, free=free)
             self.cells.add(rows[take], bucket_of(values[take]), now_seconds)
         self._extend_quantiles()
 
@@ -129,9 +140,12 @@ class Baselines:
         """Judge each signal against its baselines; learn nothing. A load of NaN is judged as UNKNOWN."""
         self._refresh(now_seconds, _REFRESH_ROWS)
         workloads = np.where(np.isfinite(seen.load), self._workload_ids(seen.keys, create=False), -1)
-        bins = _bins(seen)
+        by_load = _bins(seen)
+        one = np.zeros_like(by_load)
         return {
-            signal: self._judge_signal(values, workloads, bins, self.signals.get(signal), now_seconds)
+            signal: self._judge_signal(
+                values, workloads, one if signal in seen.at_any_load else by_load, self.signals.get(signal), now_seconds
+            )
             for signal, values in seen.values.items()
         }
 
@@ -290,9 +304,9 @@ class Baselines:
     ) -> Judgement:
         answered = state >= BaselineState.READY
         exists = rows >= 0
-        picked = np.full((len(rows), len(_QUANTILES)), np.nan)
+        picked = np.full((len(rows), _WIDTH), np.nan)
         picked[answered] = self.quantiles[rows[answered]]
-        expected, quartile, upper = picked.T
+        expected, quartile, upper, extreme = picked.T
         # A level that was accepted is usual at once, and not when the sketch of many days has enough of it. It scatters
         # as widely as what was learned.
         levels = self.cells.levels
@@ -306,14 +320,21 @@ class Baselines:
         samples[exists] = self.cells.samples[rows[exists]]
         age = np.full(len(rows), np.nan)
         age[exists] = now_seconds - self.cells.first[rows[exists]]
-        return Judgement(expected, spread, upper, score, state, samples, age)
+        return Judgement(expected, spread, upper, score, state, samples, age, extreme)
+
+    def remake_quantiles(self) -> None:
+        """Make the quantiles of all cells that may judge anew from their sketches."""
+        count = self.cells.count
+        self.refreshed = np.zeros(count, dtype=np.int64)
+        self.quantiles = np.full((count, _WIDTH), np.nan)
+        self._refresh(self.cells.landmark, count)
 
     def _extend_quantiles(self) -> None:
         """As many rows of quantiles as there are of counts."""
         missing = len(self.cells.mass) - len(self.refreshed)
         if missing:
             self.refreshed = np.concatenate([self.refreshed, np.zeros(missing, dtype=np.int64)])
-            self.quantiles = np.concatenate([self.quantiles, np.full((missing, len(_QUANTILES)), np.nan)])
+            self.quantiles = np.concatenate([self.quantiles, np.full((missing, _WIDTH), np.nan)])
 
     def _refresh(self, now_seconds: float, limit: int) -> None:
         """Recompute the quantiles of the rows that grew most since theirs were made, at most `limit`."""
@@ -326,7 +347,8 @@ class Baselines:
         due = np.flatnonzero((weights >= self.policy.warm_samples) & (growth >= _REFRESH_GROWTH))
         if len(due) > limit:
             due = due[np.argsort(-growth[due], kind="stable")[:limit]]
-        self.quantiles[due] = quantiles(cells.counts[due], _QUANTILES)
+        extreme = np.minimum(_EXTREME, 1.0 - _LEAST_TAIL / np.maximum(weights[due], _LEAST_TAIL))
+        self.quantiles[due] = quantiles(cells.counts[due], (*_QUANTILES, extreme))
         self.refreshed[due] = cells.samples[due]
 
 

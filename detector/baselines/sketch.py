@@ -36,8 +36,11 @@ def edges_of(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
     return _LOWER_EDGES[bucket], UPPER_EDGES[bucket]
 
 
-def quantiles(counts: NDArray[np.floating], wanted: tuple[float, ...]) -> NDArray[np.float64]:
-    """Quantiles of sketches of shape (n, BUCKETS): shape (n, len(wanted)), NaN where nothing was counted."""
+def quantiles(counts: NDArray[np.floating], wanted: tuple[float | NDArray[np.float64], ...]) -> NDArray[np.float64]:
+    """Quantiles of sketches of shape (n, BUCKETS): shape (n, len(wanted)), NaN where nothing was counted.
+
+    Each is one number for all sketches, or one for each.
+    """
     cumulative = np.cumsum(counts, axis=1, dtype=np.float64)
     total = cumulative[:, -1]
     rows = np.arange(len(counts))

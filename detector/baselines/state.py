@@ -60,7 +60,11 @@ def restore_baselines(state: BaselinesState, policy: BaselinePolicy) -> Baseline
     baselines.refused = state.refused
     baselines.workloads = {key: number for number, key in enumerate(state.workloads)}
     baselines.signals = {name: number for number, name in enumerate(state.signals)}
-    baselines.quantiles, baselines.refreshed = unpack(state.quantiles), unpack(state.refreshed)
+    quantiles, refreshed = unpack(state.quantiles), unpack(state.refreshed)
+    if quantiles.shape[1] == baselines.quantiles.shape[1]:
+        baselines.quantiles, baselines.refreshed = quantiles, refreshed
+    else:  # an earlier version's: those of the sketches as they are
+        baselines.remake_quantiles()
     return baselines
 
 

@@ -74,6 +74,8 @@ class BaselineSample:
     """By signal name, in any unit as long as a signal keeps to one; higher is worse; NaN is not measured."""
     surroundings: frozenset[str] = frozenset()
     """Signals that tell of the neighbours and not of the container: any level of theirs is learned."""
+    at_any_load: frozenset[str] = frozenset()
+    """Signals that have one baseline for all loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Judgement:
     """Ticks in which the baseline that answers ever took samples."""
     age_seconds: NDArray[np.float64]
     """Since the first sample; NaN where there is none."""
+    extreme: NDArray[np.float64]
+    """Quantile 0.999 of what was learned; of fewer than 3,000 samples all but three lie below it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,10 @@ class RuleEngine:
         """
         return np.asarray((self._harm() & ~self._by_usual_values()).any(axis=0))
 
+    def told(self) -> Flags:
+        """Cgroups with an open verdict by what was seen."""
+        return np.asarray((self.memory.is_open & self._by_others & ~self._by_usual_values()).any(axis=0))
+
     def unusual(self) -> Flags:
         """Cgroups with a verdict by usual values that has not outlasted, or on the way to one."""
         return np.asarray((self._harm() & self._by_usual_values() & ~self._outlasting()).any(axis=0))
@@ -214,7 +218,7 @@ class RuleEngine:
 
     def _at_once_for(self, tick: RuleTick, candidates: Flags) -> Flags:
         """Mark rows whose loss is so large, and mostly seen directly to be another's doing, that one tick is enough."""
-        strong = candidates & (tick.lost >= tick.limits * self._at_once)
+        strong = candidates & (tick.lost >= np.maximum(tick.plain, tick.limits) * self._at_once)
         for place in np.flatnonzero(strong.any(axis=1)).tolist():
             for name, rows in self._updates.by_symptom(tick, place, np.flatnonzero(strong[place])):
                 signal, table = tick.signals[name], self.symptoms[name].blame.table

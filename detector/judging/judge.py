@@ -184,7 +184,7 @@ class Judge:
         view.cpi2 = self._cpi2_sample(view)
         verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view))
         engine, longest = self._engine, self.settings.baselines.exclude_seconds
-        self.baselines.learn(seen, now_seconds, engine.harmed(), engine.outlasted(), engine.unusual())
+        self.baselines.learn(seen, now_seconds, engine.harmed(), engine.outlasted(), engine.unusual(), engine.told())
         if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:
             self.baselines.forget(now_seconds)
         before_seconds = self._frames[-2].wall_ns / 1e9

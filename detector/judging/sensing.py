@@ -15,6 +15,14 @@ from detector.symptom import Signal, Symptom
 from detector.view import View
 
 PROGRESS = "cpu.oncpu_ns"
+WAITS = "cpu.wait_count"
+SMALL_CORES = 0.05
+"""CPU time below which a cgroup's thresholds may fall with it."""
+LEAST_WAITS = 10
+"""Waits in a tick from which they do: fewer say little of how long the next one takes."""
+USUAL_RATIO = 2.0
+"""What is usual for a cgroup raises its threshold to so many times that of the rule at most: what it learned beside a
+neighbour hides no more."""
 DEFAULT_THRESHOLD = 0.05
 """Lost seconds per second above which a tick is harmed by a symptom that no rule is about."""
 
@@ -33,8 +41,10 @@ class RuleTick:
     """Loss against the threshold: the least of `all_of`, the most of `any_of`; NaN where not measured."""
     worst: NDArray[np.int16]
     """The symptom of the rule that costs most, as its place among all symptoms."""
+    plain: Floats
+    """Thresholds of the rules as their settings state them; infinite where a rule is not about a cgroup."""
     limits: Floats
-    """Thresholds; infinite where a rule is not about a cgroup."""
+    """Thresholds by what the cgroups use and what is usual for them."""
     eased: Floats
     """Thresholds as suspicion lowers them."""
     needed: NDArray[np.int64]
@@ -55,6 +65,11 @@ class RuleEvaluator:
         self._rules, self._symptoms, self._suspicion = rules, symptoms, suspicion
         self._place = {name: place for place, name in enumerate(symptoms)}
         self._progress_ratios = np.array([[rule.progress_ratio] for rule in rules], dtype=np.float64).reshape(-1, 1)
+        self._least_ratios = np.array([[rule.least_ratio] for rule in rules], dtype=np.float64).reshape(-1, 1)
+        self._usual = [
+            {symptoms[name].usual for name in rule.symptoms if name in symptoms and symptoms[name].usual}
+            for rule in rules
+        ]
         self._thresholds: Mapping[str, Floats] = {}
         self._selected: tuple[tuple[CgroupInfo, ...], Floats] = ((), np.empty((len(rules), 0)))
 
@@ -66,7 +81,8 @@ class RuleEvaluator:
         signals = {name: signal for name, signal in sensed.items() if signal is not None}
         present = [[name for name in rule.symptoms if name in signals] for rule in self._rules]
         lost, worst = self._compose(present, signals, len(view.ids))
-        limits = self._of_progress(self._limits(view.cgroups), view)
+        plain = self._of_progress(self._limits(view.cgroups), view)
+        limits = self._raised(self._of_small(plain, view), plain, view)
         suspected = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
         eased = suspected & self._measured(present, signals, worst)
         ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
@@ -79,8 +95,11 @@ class RuleEvaluator:
             superseded=np.array(superseded, dtype=np.bool_).reshape(-1, 1),
             lost=lost,
             worst=worst,
+            plain=plain,
             limits=limits,
-            eased=np.where(eased, limits * self._suspicion.threshold_ratio, limits),
+            eased=np.where(
+                eased, np.minimum(limits, np.maximum(plain, limits) * self._suspicion.threshold_ratio), limits
+            ),
             needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
             suspicious=suspected,
         )
@@ -133,6 +152,24 @@ class RuleEvaluator:
         if not self._progress_ratios.any() or not view.has(PROGRESS):
             return limits
         return np.maximum(limits, self._progress_ratios * np.nan_to_num(view.rate(PROGRESS)))
+
+    def _of_small(self, limits: Floats, view: View) -> Floats:
+        """The thresholds, for rules with a `least_ratio` smaller in proportion where little CPU time is used."""
+        if not (self._least_ratios < 1.0).any() or not view.has(PROGRESS, WAITS):
+            return limits
+        parts = np.where(view.rate(WAITS) * view.seconds >= LEAST_WAITS, view.rate(PROGRESS) / SMALL_CORES, 1.0)
+        return np.asarray(limits * np.clip(np.nan_to_num(parts, nan=1.0), self._least_ratios, 1.0), dtype=np.float64)
+
+    def _raised(self, limits: Floats, plain: Floats, view: View) -> Floats:
+        """The thresholds, at least what one ordinary tick of the cgroup in a thousand exceeds."""
+        raised = limits
+        for place, signals in enumerate(self._usual):
+            for signal in signals & view.judgements.keys():
+                if raised is limits:
+                    raised = limits.copy()
+                usual = np.nan_to_num(view.extreme(signal))
+                raised[place] = np.maximum(raised[place], np.minimum(usual, USUAL_RATIO * plain[place]))
+        return raised
 
     def _limits_of(self, info: CgroupInfo) -> Floats:
         return np.array([rule.threshold_of(info) for rule in self._rules], dtype=np.float64)

@@ -16,6 +16,7 @@ SIGNAL_COLUMNS = frozenset(
     (
         "cpu.oncpu_ns",
         "cpu.wait_neighbour_ns",
+        "cpu.wait_kernel_ns",
         "pmu.cycles",
         "pmu.instructions",
         "pmu.llc_references",
@@ -25,7 +26,9 @@ SIGNAL_COLUMNS = frozenset(
         "turnaround.sum_ns",
     )
 )
-SURROUNDINGS = frozenset(("others_memory_traffic",))
+SURROUNDINGS = frozenset(("cpu_contention", "others_memory_traffic"))
+AT_ANY_LOAD = frozenset(("cpu_contention",))
+"""A loss is a part of the demand that load is counted by, so each loss would be the first at its load."""
 
 
 def workload_key(info: CgroupInfo, node_type: str) -> WorkloadKey:
@@ -38,6 +41,8 @@ def observe(view: View, keys: Sequence[WorkloadKey]) -> BaselineSample:
     named = np.array([bool(key.workload) for key in keys], dtype=np.bool_)
     load, kind = _load(view)
     values: dict[str, Floats] = {}
+    if view.cpu_contention is not None:
+        values["cpu_contention"] = view.cpu_contention
     if view.has("pmu.cycles", "pmu.instructions"):
         values["cpi"] = ratio(view.rate("pmu.cycles"), view.rate("pmu.instructions"))
     if view.has("pmu.llc_references", "pmu.llc_misses"):
@@ -47,7 +52,7 @@ def observe(view: View, keys: Sequence[WorkloadKey]) -> BaselineSample:
         values["others_memory_traffic"] = float(np.nansum(traffic)) - np.nan_to_num(traffic)
     if view.has("turnaround.requests", "turnaround.sum_ns"):
         values["turnaround"] = ratio(view.rate("turnaround.sum_ns"), view.rate("turnaround.requests"))
-    return BaselineSample(keys, np.where(named, load, np.nan), kind, values, SURROUNDINGS)
+    return BaselineSample(keys, np.where(named, load, np.nan), kind, values, SURROUNDINGS, AT_ANY_LOAD)
 
 
 def _load(view: View) -> tuple[Floats, NDArray[np.int64]]:

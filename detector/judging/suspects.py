@@ -21,7 +21,7 @@ def suspects(engine: RuleEngine) -> NDArray[np.bool_]:
     tick = engine.tick
     if tick is None:
         return np.zeros(0, dtype=np.bool_)
-    nearly = (tick.lost >= tick.limits * SUSPECT_THRESHOLD_RATIO) | (engine.held > 0) | engine.memory.is_open
+    nearly = (tick.lost >= tick.plain * SUSPECT_THRESHOLD_RATIO) | (engine.held > 0) | engine.memory.is_open
     harmed = nearly.any(axis=0) | tick.suspicious
     return harmed | _blamed(engine, tick, harmed) | _open_culprits(engine, tick)
 

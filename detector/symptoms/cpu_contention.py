@@ -22,16 +22,16 @@ class CpuContention(Symptom):
 
     resource: ClassVar[str] = "cpu"
     cause: ClassVar[str] = "contention"
-    columns: ClassVar[tuple[str, ...]] = (*EXPLAINED, "cpu.wait_unknown_ns", "cpu.oncpu_ns")
+    columns: ClassVar[tuple[str, ...]] = (*EXPLAINED, "cpu.wait_unknown_ns", "cpu.oncpu_ns", "cpu.wait_count")
     blame: ClassVar[BlameSource] = BlameSource(table="cpu.blame")
-    default_rule: ClassVar[Rule | None] = Rule(selector=NOT_BEST_EFFORT, progress_ratio=0.02)
+    default_rule: ClassVar[Rule | None] = Rule(selector=NOT_BEST_EFFORT, progress_ratio=0.02, least_ratio=0.4)
+    usual: ClassVar[str] = "cpu_contention"
 
     def sense(self, view: View) -> Signal | None:
         """Neighbours' and the kernel's part of the wait."""
-        lost = view.lost_to_others("cpu:neighbour", "cpu:kernel")
-        if lost is None:
+        seen = view.cpu_contention
+        if seen is None:
             return None
-        seen = view.by_others("cpu.blame", lost)
         explained = view.total(*EXPLAINED)
         if explained is None or not view.has("cpu.wait_unknown_ns"):
             return Signal(seen)

@@ -211,6 +211,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "ticks": 3,
             "ofTicks": 5,
             "progressRatio": 0.1,
+            "leastRatio": 0.5,
             "atOnceRatio": 4.0,
             "closeRatio": 0.25,
             "holdSeconds": 20.0,

@@ -98,6 +98,32 @@ def test_a_threshold_grows_with_the_progress_that_is_made(used: float, told: boo
     assert bool(run(frames([(rates, {(1, 2): 0.08})] * 3), rule)[1]) is told
 
 
+SMALL = Rule(name="cpu", any_of=("cpu_contention",), progress_ratio=0.02, least_ratio=0.4)
+
+
+@pytest.mark.parametrize(
+    ("lost", "used", "waits", "told"),
+    [
+        pytest.param(0.04, 0.02, 20, True, id="twice-the-little-work-that-it-does"),
+        pytest.param(0.04, 0.02, 3, False, id="few-waits"),
+        pytest.param(0.04, 0.3, 200, False, id="an-eighth-of-its-work"),
+        pytest.param(0.015, 0.001, 20, False, id="next-to-nothing"),
+        pytest.param(0.05, 4.0, 5000, False, id="ten-microseconds-each-of-many-waits"),
+    ],
+)
+def test_a_threshold_falls_with_the_little_cpu_time_that_is_used(
+    lost: float, used: float, waits: int, told: bool
+) -> None:
+    rates = {"cpu.wait_neighbour_ns": {1: lost}, "cpu.oncpu_ns": {1: used}, "cpu.wait_count": {1: waits * 1e-9}}
+    assert bool(run(frames([(rates, {(1, 2): lost})] * 3), SMALL)[1]) is told
+
+
+def test_one_tick_of_a_small_cgroup_is_never_enough() -> None:
+    """Eight of its small thresholds are a hiccup of 0.2 s: at once is told what is eight of the rule's."""
+    rates = {"cpu.wait_neighbour_ns": {1: 0.3}, "cpu.oncpu_ns": {1: 0.02}, "cpu.wait_count": {1: 20e-9}}
+    assert run(frames([(rates, {(1, 2): 0.3}), CALM]), SMALL) == [[], []]
+
+
 def test_a_loss_that_no_table_explains_blames_nobody() -> None:
     (verdict,) = run(frames([(LOSS[0], {}), (LOSS[0], {})]), CONTENTION)[1]
     assert (verdict.culprits, verdict.confidence) == ((), 0.0)

@@ -34,4 +34,4 @@ def lost(symptom: Symptom, grown: Mapping[str, float], sigmas: float = 9.0, uppe
 
 def _judgement(expected: float, sigmas: float, upper_ratio: float) -> Judgement:
     one = np.array([expected])
-    return Judgement(one, one, one * upper_ratio, np.array([sigmas]), np.array([2]), np.array([100]), one)
+    return Judgement(one, one, one * upper_ratio, np.array([sigmas]), np.array([2]), np.array([100]), one, one)

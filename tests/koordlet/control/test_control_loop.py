@@ -169,7 +169,7 @@ def test_a_stop_ends_what_an_earlier_run_left_before_pods_are_known(tmp_path: Pa
 def test_what_the_judge_saw_of_requests_is_metered(tmp_path: Path) -> None:
     _, made = control_loop(tmp_path, {})
     ids, usual = np.array([4], dtype=np.uint64), np.array([0.01])
-    judged = Judgement(usual, usual * 0.1, usual, usual, np.zeros(1), np.array([1000]), usual)
+    judged = Judgement(usual, usual * 0.1, usual, usual, np.zeros(1), np.array([1000]), usual, usual)
     for _ in range(20):
         made.step(make_tick(Turnarounds(ids, np.array([10.0]), np.array([0.2]), judged)))
     assert made.slowdown.slowdown(ids).ratio[0] == pytest.approx(1.0)

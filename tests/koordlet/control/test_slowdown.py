@@ -17,7 +17,7 @@ def tick(mean: float, usual: float, requests: float = 100.0, samples: int = 100_
     """Cgroup 3 answers in `mean` seconds; cgroup 5 has no requests."""
     expected = np.array([usual, np.nan])
     none = np.full(2, np.nan)
-    judged = Judgement(expected, expected * 0.1, none, none, np.zeros(2), np.full(2, samples), none)
+    judged = Judgement(expected, expected * 0.1, none, none, np.zeros(2), np.full(2, samples), none, none)
     return Turnarounds(IDS, np.array([requests, 0.0]), np.array([requests * mean, 0.0]), judged)
 
 

@@ -33,7 +33,7 @@ def control_loop() -> ControlLoop:
     for _ in range(30):
         meter.add(np.array([1, 2, 3], dtype=np.uint64), np.array([0.02, 0.1, 0.5]), np.full(3, 0.5), 1.0)
     late = np.array([0.01, np.nan, np.nan])
-    usual = Judgement(late, late * 0.1, late, late, np.zeros(3), np.full(3, 1000), late)
+    usual = Judgement(late, late * 0.1, late, late, np.zeros(3), np.full(3, 1000), late, late)
     answered = Turnarounds(np.array([1, 2, 3], dtype=np.uint64), np.array([10.0, 0, 0]), np.array([0.15, 0, 0]), usual)
     slowdown = SlowdownMeter()
     for _ in range(30):

@@ -1,0 +1,64 @@
+"""Thresholds of waits for a CPU by what is usual for the workload: up to twice those of the rule, and no more."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from api.frame import CGROUP, CgroupInfo, Frame, Table
+from api.verdicts import Verdict, VerdictState
+from detector.baselines.state import baselines_state, restore_baselines
+from detector.judging.judge import Judge, JudgeSettings
+
+INFOS = (CgroupInfo(1, "/web", "web", "LS", "Deployment/shop/web", "main"), CgroupInfo(2, "/other", "other", "LS"))
+WALL_NS = 1_700_000_000 * 10**9
+WARM_TICKS = 240
+
+
+def frames(lost: float, used: float, waits: int, harmed: float, harmed_ticks: int = 10) -> Iterator[Frame]:
+    """A service whose every tenth tick waits so long for its neighbour, and at last every tick much longer."""
+    sums = {"cpu.oncpu_ns": 0.0, "cpu.wait_neighbour_ns": 0.0, "cpu.wait_count": 0.0}
+    for second in range(1, WARM_TICKS + harmed_ticks + 1):
+        wait = harmed if second > WARM_TICKS else lost if second % 10 == 0 else lost / 10
+        sums["cpu.oncpu_ns"] += used * 1e9
+        sums["cpu.wait_neighbour_ns"] += wait * 1e9
+        sums["cpu.wait_count"] += waits
+        dense = {name: np.array([amount, 0], np.uint64) for name, amount in sums.items()}
+        blame = Table(
+            {"cgroup": np.array([1], np.uint64), "culprit": np.array([2], np.uint64)},
+            {"cpu.blame_ns": dense["cpu.wait_neighbour_ns"][:1]},
+        )
+        tables = {CGROUP: Table({"cgroup": np.array([1, 2], np.uint64)}, dense), "cpu.blame": blame}
+        yield Frame(second * 10**9, WALL_NS + second * 10**9, INFOS, tables)
+
+
+def opened(made: Iterator[Frame], judge: Judge | None = None) -> list[Verdict]:
+    judge = judge or Judge(JudgeSettings())
+    return [verdict for frame in made for verdict in judge.step(frame) if verdict.state is VerdictState.OPEN]
+
+
+def test_what_is_usual_for_a_small_service_is_no_verdict_and_more_is() -> None:
+    (told,) = opened(frames(0.03, 0.02, 20, harmed=0.045))
+    assert told.rule == "cpu-contention"
+    assert told.time >= WALL_NS / 1e9 + WARM_TICKS
+    assert opened(frames(0.03, 0.02, 20, harmed=0.03)) == []
+
+
+def test_a_service_with_many_short_waits_is_told_above_what_is_usual_for_it() -> None:
+    """Its waits of 10 us add up to the rule's threshold; 0.06 s/s are as usual for it as its own peaks."""
+    assert opened(frames(0.0625, 1.0, 5000, harmed=0.06)) == []
+    assert len(opened(frames(0.0625, 1.0, 5000, harmed=0.09))) == 1
+
+
+def test_what_was_learned_hides_no_loss_of_twice_the_threshold() -> None:
+    assert len(opened(frames(0.3, 1.0, 5000, harmed=0.11))) == 1
+
+
+def test_quantiles_of_an_earlier_version_are_made_anew() -> None:
+    judge = Judge(JudgeSettings())
+    opened(frames(0.03, 0.02, 20, harmed=0.03), judge)
+    state = baselines_state(judge.baselines)
+    whole = judge.baselines.quantiles[: len(judge.baselines)]
+    judge.baselines.quantiles = whole[:, :3]
+    restored = restore_baselines(baselines_state(judge.baselines), judge.settings.baselines)
+    assert len(state.columns) > 0
+    np.testing.assert_allclose(restored.quantiles, whole, rtol=0.1)
