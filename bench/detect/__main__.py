@@ -24,10 +24,12 @@ import click
 
 from bench.detect.claims import Scenario
 from bench.detect.kept import as_markdown, read
+from bench.detect.losses import as_table, tick_losses
 from bench.detect.report import Scored, as_report, as_values, line_of, scored
 from bench.detect.runner import run_scenario
 from bench.detect.scenarios import SCENARIOS
 from bench.detect.subject import Subject, SubjectError
+from detector.recording.format import RecordingRefused
 from tests.cgroups import CgroupTree
 
 WARM_UP_SECONDS = 3.0
@@ -83,7 +85,14 @@ def main(
 
 @main.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def report(files: tuple[Path, ...]) -> None:
+@click.option(
+    "--recording",
+    "recordings",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="What --record kept: print what services lost in clean runs, too. May be given several times.",
+)
+def report(files: tuple[Path, ...], recordings: tuple[Path, ...]) -> None:
     """Print the runs of one or more files of `--json` together, as the tables of docs/detection.md."""
     kept = []
     for file in files:
@@ -92,6 +101,17 @@ def report(files: tuple[Path, ...]) -> None:
         except ValueError as error:
             raise click.ClickException(f"{file}: no figures of bench.detect: {error}") from error
     print(as_markdown(kept))
+    runs = [run for each in kept for run in each.runs]
+    try:
+        lost = [each for path in recordings for each in tick_losses(runs, path, _warn)]
+    except (RecordingRefused, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if lost:
+        print(f"\n{as_table(lost)}")
+
+
+def _warn(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _keep(runs: list[Scored], skipped: dict[str, str], output: Path | None) -> None:

@@ -59,6 +59,10 @@ class KeptRun(msgspec.Struct, frozen=True):
     scores: dict[str, KeptScore]
     divisions: list[KeptDivision]
     wrong: list[str]
+    span: tuple[float, float] = (0.0, 0.0)
+    """Seconds since 1970; none in files of earlier versions."""
+    paths: dict[str, str] = {}
+    """Cgroups by role."""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -155,7 +159,11 @@ def _share(count: int, whole: int) -> str:
     if not whole:
         return "-"
     low, high = share_interval(count, whole)
-    return f"{count / whole:.1%} ({count} of {whole}, {low:.1%} to {high:.1%})"
+    return f"{_percent(count / whole)} % ({count} of {whole}, {_percent(low)} to {_percent(high)} %)"
+
+
+def _percent(share: float) -> str:
+    return "100" if share >= 1 else f"{share * 100:.1f}"
 
 
 def _delays(outcomes: Sequence[KeptOutcome]) -> tuple[str, str]:

@@ -184,6 +184,8 @@ def as_values(runs: Sequence[Scored], skipped: Mapping[str, str], facts: Mapping
             {
                 "scenario": one.run.scenario.name,
                 "clean": one.run.scenario.is_clean,
+                "span": [one.run.samples[0].time if one.run.samples else one.run.until, one.run.until],
+                "paths": one.run.paths,
                 "foreign_verdicts": one.run.foreign,
                 "others_cpus": one.run.others_cpus,
                 "proofs": [

@@ -24,6 +24,8 @@ BYTES_PER_SECOND = 150e6
 MEDIAN_SECONDS = 0.002
 FLUSH_SECONDS = 0.002
 NAME = "disk"
+ENDED_BY_SIGNAL = 8
+"""What libfuse returns where a signal ended its loop, as at the end of every scenario."""
 
 
 class SlowDisk(mfusepy.Operations):  # type: ignore[misc]
@@ -71,4 +73,8 @@ class SlowDisk(mfusepy.Operations):  # type: ignore[misc]
 if __name__ == "__main__":
     spread = float(sys.argv[3]) if len(sys.argv) > 3 else None
     disk = SlowDisk(int(sys.argv[2]), spread)
-    mfusepy.FUSE(disk, sys.argv[1], foreground=True, nothreads=spread is None, fsname="koord-slow-disk")
+    try:
+        mfusepy.FUSE(disk, sys.argv[1], foreground=True, nothreads=spread is None, fsname="koord-slow-disk")
+    except RuntimeError as error:
+        if error.args != (ENDED_BY_SIGNAL,):
+            raise

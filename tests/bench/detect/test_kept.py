@@ -39,17 +39,17 @@ def test_every_share_is_printed_with_its_counts_and_interval() -> None:
     text = as_markdown([kept(found(1.5), found(2.5), missed, run(), clean)])
     assert text.startswith("5 runs, 5 of each of 1 scenarios, on 2 CPUs (kernel 6.18, cgroup v2), with 0.10 CPUs of ")
     # Wilson's intervals of 2 of 3 and 2 of 2.
-    wilson = "66.7% (2 of 3, 20.8% to 93.9%)"
+    wilson = "66.7 % (2 of 3, 20.8 to 93.9 %)"
     assert row(text, "Koord") == [
         "Koord",
         wilson,
         wilson,
-        "100.0% (2 of 2, 34.2% to 100.0%)",
+        "100 % (2 of 2, 34.2 to 100 %)",
         "2.0 s",
         "2.5 s",
         "1 in 2 runs of 1 scenarios",
     ]
-    assert row(text, "usage")[1:4] == ["-", "0.0% (0 of 3, 0.0% to 56.1%)", "-"]
+    assert row(text, "usage")[1:4] == ["-", "0.0 % (0 of 3, 0.0 to 56.1 %)", "-"]
     assert row(text, "`one`") == ["`one`", "5", "2 of 3", "2 of 2", "1", "2.0", "2.5"]
     assert "- wrong verdict: one: /top/victim" in text
 
