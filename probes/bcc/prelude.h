@@ -33,11 +33,17 @@ static __always_inline void count_lost(u32 place, u64 amount)
 		*value += amount;
 }
 
-static __always_inline u64 cgroup_of(struct task_struct *task)
+static __always_inline struct cgroup *cpu_cgroup(struct task_struct *task)
 {
 	struct css_set *set = PEEK(task->cgroups);
 	struct cgroup_subsys_state *state = PEEK(set->subsys[cpu_cgrp_id]);
-	struct cgroup *cgroup = PEEK(state->cgroup);
+
+	return PEEK(state->cgroup);
+}
+
+static __always_inline u64 cgroup_of(struct task_struct *task)
+{
+	struct cgroup *cgroup = cpu_cgroup(task);
 	struct kernfs_node *node = PEEK(cgroup->kn);
 
 	return PEEK(node->id);
@@ -48,7 +54,14 @@ static __always_inline bool is_kernel_thread(struct task_struct *task)
 	return PEEK(task->flags) & PF_KTHREAD;
 }
 
+static __always_inline bool serves_kernel(struct task_struct *task)
+{
+	struct cgroup *cgroup = cpu_cgroup(task);
+
+	return is_kernel_thread(task) && !PEEK(cgroup->level);
+}
+
 static __always_inline u64 task_identity(struct task_struct *task, u64 cgroup)
 {
-	return is_kernel_thread(task) ? KERNEL_ID : cgroup;
+	return serves_kernel(task) ? KERNEL_ID : cgroup;
 }
