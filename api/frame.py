@@ -21,7 +21,7 @@ HOST = "host"
 """Name of the table without cgroup keys: host-wide counters, rows keyed by whatever labels they carry."""
 
 KERNEL_ID = 0xFFFF_FFFF_FFFF_FFFF
-"""Culprit id that stands for kernel threads."""
+"""Culprit id that stands for kernel threads in the root cgroup; one that was put into another counts as that."""
 OTHER_ID = 0xFFFF_FFFF_FFFF_FFFE
 """Culprit id that stands for culprits folded together (top-k plus other)."""
 

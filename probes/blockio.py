@@ -122,7 +122,7 @@ class BlockIo(BpfProbe):
         self._under_way = UnderWay()
         self._reads = 0
         self._lost = bpf.map("lost", U32, U64)
-        self._pairs = PairLedger()
+        self.pairs: PairLedger = PairLedger()
         self._sums = SUMS if throttle else tuple(name for name in SUMS if name != "throttle_ns")
 
     @classmethod
@@ -170,14 +170,14 @@ class BlockIo(BpfProbe):
         blamed_late = np.array(self._under_way.update(now_ns, ios, states), dtype=np.uint64).reshape(-1, 3)
         keys, stats, stalled_ns = with_under_way(keys, stats, self._under_way.rows)
         pairs, blamed = self._blame.read(drain=True)
-        self._pairs.add(pairs["victim"], pairs["culprit"], blamed)
-        self._pairs.add(blamed_late[:, 0], blamed_late[:, 1], blamed_late[:, 2])
+        self.pairs.add(pairs["victim"], pairs["culprit"], blamed)
+        self.pairs.add(blamed_late[:, 0], blamed_late[:, 1], blamed_late[:, 2])
         _, lost = self._lost.read()
         return Reading(
             {
                 CGROUP: by_cgroup(keys["cgroup"], stats, stalled_ns, self._sums),
                 "blockio.device": by_device(keys, stats, ios, self._sums),
-                "blockio.blame": self._pairs.table("blockio.blame_ns"),
+                "blockio.blame": self.pairs.table("blockio.blame_ns"),
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
@@ -193,7 +193,7 @@ class BlockIo(BpfProbe):
     def forget(self, ids: NDArray[np.uint64]) -> None:
         keys, _ = self._cgroups.read()
         self._cgroups.delete(keys[np.isin(keys["cgroup"], ids)])
-        self._pairs.forget(ids)
+        self.pairs.forget(ids)
         self._under_way.forget(ids)
 
 

@@ -109,7 +109,7 @@ class Cpu(BpfProbe):
         self._blame = bpf.map("blame", PAIR_RECORD, U64)
         self._cpus = bpf.map("cpus", np.dtype(np.uint32), STATE_RECORD)
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
-        self._pairs = PairLedger()
+        self.pairs: PairLedger = PairLedger()
         self._floors: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
         self._storage: TaskStorage | None = None
         self.tripwire: Tripwire | None = None
@@ -161,11 +161,11 @@ class Cpu(BpfProbe):
         lost = dict(zip(LOST_PLACES, places.sum(axis=1).tolist(), strict=True))
         if self._storage is not None:
             self._storage.follow(lost["cpu.task"])
-        return Reading({CGROUP: Table({"cgroup": ids}, dense), "cpu.blame": self._pairs.table("cpu.blame_ns")}, lost)
+        return Reading({CGROUP: Table({"cgroup": ids}, dense), "cpu.blame": self.pairs.table("cpu.blame_ns")}, lost)
 
     def _drain(self) -> None:
         keys, blamed = self._blame.read(drain=True)
-        self._pairs.add(keys["victim"], keys["culprit"], blamed.sum(axis=1))
+        self.pairs.add(keys["victim"], keys["culprit"], blamed.sum(axis=1))
 
     def reserve(self, ids: NDArray[np.uint64]) -> int:
         return self._cgroups.reserve(ids)
@@ -173,7 +173,7 @@ class Cpu(BpfProbe):
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
         self._drain()
-        self._pairs.forget(ids)
+        self.pairs.forget(ids)
 
     def _add_owed(self, ids: NDArray[np.uint64], columns: dict[str, NDArray[np.uint64]]) -> None:
         """Add on-CPU time that the CPUs still hold back, and the slices that still run.

@@ -185,6 +185,7 @@ class Memory(BpfProbe):
         self._under_way = StallsUnderWay()
         self._lost = bpf.map("lost", U32, U64)
         self._blame = GlobalBlame()
+        self.pairs: PairLedger = self._blame.pairs
         self._pages: dict[int, int] = {}
         self._counting: int | None = None
         self._quiet_reads = 0
@@ -223,7 +224,7 @@ class Memory(BpfProbe):
         return Reading(
             {
                 CGROUP: self._with_pages(ids, dense),
-                "memory.blame": self._blame.pairs.table("memory.blame_ns"),
+                "memory.blame": self.pairs.table("memory.blame_ns"),
                 HOST: Table({}, {"memory.kswapd_wakes": wakes}),
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),

@@ -123,7 +123,7 @@ class Net(BpfProbe):
         self._known_drops = np.empty(0, dtype=DROP_RECORD)
         self._cgroups = bpf.map("cgroups", U64, CGROUP_RECORD)
         self._blame = bpf.map("blame", PAIR_RECORD, U64)
-        self._pairs = PairLedger()
+        self.pairs: PairLedger = PairLedger()
         self._lost = bpf.map("lost", np.dtype(np.uint32), U64)
 
     @classmethod
@@ -165,13 +165,13 @@ class Net(BpfProbe):
         own = fields["own_rx_ns"]
         dense["net.softirq_own_ns"] = own + np.minimum(own, fields["unkeyed_rx_ns"])
         pairs, blamed = self._blame.read(drain=True)
-        self._pairs.add(pairs["victim"], pairs["culprit"], blamed.sum(axis=1))
+        self.pairs.add(pairs["victim"], pairs["culprit"], blamed.sum(axis=1))
         _, lost = self._lost.read()
         return Reading(
             {
                 CGROUP: Table({"cgroup": ids}, dense),
                 "net.drop": self._by_reason(),
-                "net.blame": self._pairs.table("net.blame_ns"),
+                "net.blame": self.pairs.table("net.blame_ns"),
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
@@ -190,7 +190,7 @@ class Net(BpfProbe):
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
-        self._pairs.forget(ids)
+        self.pairs.forget(ids)
         self._drops.delete(self._known_drops[np.isin(self._known_drops["cgroup"], ids)])
 
 

@@ -78,6 +78,7 @@ from probes.bpf_object import BpfObject, LoadedBpf
 from probes.btf import Btf
 from probes.build import object_path
 from probes.libbpf import BpfError, ProgramStats, possible_cpus
+from probes.pairs import PairLedger
 from probes.shared_maps import shards_of_machine
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
@@ -156,6 +157,8 @@ class Probe(ABC):
     """One source of columns. Built by `open`, read each tick, closed once."""
 
     name: ClassVar[str]
+    pairs: PairLedger | None = None
+    """Victims and culprits, where the probe names them."""
     options: ClassVar[Mapping[str, Option]] = {}
     """Options under `[probes.options.<name>]`, with their defaults."""
     metrics: ClassVar[tuple[Metric, ...]] = ()

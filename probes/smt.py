@@ -63,9 +63,9 @@ class Smt(BpfProbe):
         """The cores that are watched."""
         self._link = -1
         self._states = bpf.map("cores", U32, CORE_RECORD)
-        self._pairs = bpf.map("pairs", PAIR_RECORD, U64)
+        self._met = bpf.map("pairs", PAIR_RECORD, U64)
         self._lost = bpf.map("lost", U32, U64)
-        self._ledger = PairLedger()
+        self.pairs: PairLedger = PairLedger()
 
     @classmethod
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Smt":
@@ -96,17 +96,17 @@ class Smt(BpfProbe):
         if self._link < 0:
             return Reading(lost=losses)
         self._drain()
-        blame = self._ledger.table("smt.blame_ns")
+        blame = self.pairs.table("smt.blame_ns")
         ids, foreign_ns = sum_by_victim(blame)
         dense = Table({"cgroup": ids}, {"cpu.smt_foreign_ns": foreign_ns})
         return Reading({CGROUP: dense, "smt.blame": blame}, losses)
 
     def _drain(self) -> None:
         self._object.run("settle_cores")
-        keys, met = self._pairs.read(drain=True)
+        keys, met = self._met.read(drain=True)
         met_ns = met.sum(axis=1)
-        self._ledger.add(keys["low"], keys["high"], met_ns)
-        self._ledger.add(keys["high"], keys["low"], met_ns)
+        self.pairs.add(keys["low"], keys["high"], met_ns)
+        self.pairs.add(keys["high"], keys["low"], met_ns)
 
     def focus(self, ids: NDArray[np.uint64] | None) -> None:
         """Detach the program when the focus is empty; else all cgroups are watched."""
@@ -127,7 +127,7 @@ class Smt(BpfProbe):
             _sit_down(self._object, cpu)
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
-        self._ledger.forget(ids)
+        self.pairs.forget(ids)
 
 
 def _seat(bpf: BpfObject, cores: list[Core]) -> None:

@@ -29,6 +29,7 @@ from koordlet.identity.cgroup_names import QoSRule
 from koordlet.identity.describe import Sources
 from koordlet.identity.host_applications import HostApplicationGroup
 from koordlet.identity.pods import PodTableOf, no_pods
+from probes.parents import Parents
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Agent:
         self.unsupported: dict[str, Unsupported] = {}
         self._collectors = self._open_collectors(Host(tree, self.hierarchies))
         self.probes = probes if probes is not None else ProbeSet.open(settings.probes)
+        self.probes.follow(Parents(lambda: self._known.cgroups, lambda: self._known.gone))
         self.unsupported |= self.probes.refused
         self.store = FrameStore(settings.history_seconds, settings.interval_seconds)
         self.lost: Counter[str] = Counter()

@@ -73,6 +73,11 @@ class KnownCgroups:
         """Workloads with baselines of their own, by the first directory of another user."""
 
     @property
+    def gone(self) -> list[CgroupInfo]:
+        """Cgroups that are gone and still remembered, the oldest first."""
+        return [info for info, _when in self._removed.values()]
+
+    @property
     def pods(self) -> PodTable:
         """The table that the descriptions follow."""
         return self._sources.pods

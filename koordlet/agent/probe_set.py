@@ -15,6 +15,7 @@ from koordlet.config import ProbeSettings
 from koordlet.host.scheduling import no_breaks
 from probes.bcc.backend import open_probe
 from probes.libbpf import ProgramStats
+from probes.parents import Parents
 from probes.probe import Kernel, Probe, ProbeLimits, check_options
 
 _MISSED_EVERY = 5
@@ -86,6 +87,12 @@ class ProbeSet:
             except OSError as error:
                 failures[name] = str(error)
         return readings, failures
+
+    def follow(self, parents: Parents) -> None:
+        """Let the cgroups above small culprits bear their blame where these are too many to be kept one by one."""
+        for probe in self.opened.values():
+            if probe.pairs is not None:
+                probe.pairs.parents = parents
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         """Let every probe drop removed cgroups."""

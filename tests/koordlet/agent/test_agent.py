@@ -17,6 +17,7 @@ from koordlet.agent.agent import Agent
 from koordlet.agent.probe_set import ProbeSet
 from koordlet.config import AgentSettings, CgroupSettings, ProbeSettings, QoSRuleSettings
 from koordlet.identity.pods import PodContainer, PodFacts, PodTable
+from probes.pairs import PairLedger
 from probes.probe import Kernel, Probe, ProbeLimits
 from tests.koordlet.enforcer.hosts import FakeHost
 from tests.trees import make_tree
@@ -345,3 +346,31 @@ def test_frames_follow_the_table_of_pods(host: FakeHost) -> None:
     assert agent.title_of(f"{POD}/{'a' * 64}") == "shop/web-0/app (StatefulSet web)"
     assert agent.title_of("/web") == "web"
     agent.close()
+
+
+def test_what_many_small_culprits_do_is_blamed_on_the_cgroup_above_them(
+    host: FakeHost, probe: Reporting, make_agent: Callable[..., Agent]
+) -> None:
+    jobs = [f"/ci/jobs/j{number}" for number in range(100)]
+    make_cgroups(host, "/ci", "/ci/jobs", *jobs)
+    probe.pairs = PairLedger(max_pairs=64)
+    agent = make_agent()
+
+    def blamed(victim: int, culprits: list[int]) -> dict[int, int]:
+        """Take 7 ns behind each and return the victim's pairs."""
+        assert probe.pairs is not None
+        rows = np.array([(victim, culprit, 7) for culprit in culprits], dtype=np.uint64)
+        probe.pairs.add(*rows.T)
+        table = probe.pairs.table("x")
+        mine = table.ids == victim
+        return dict(zip(table.keys["culprit"][mine].tolist(), table.columns["x"][mine].tolist(), strict=True))
+
+    ids = {info.path: info.id for info in agent.collect().cgroups}
+    found = blamed(ids["/web"], [ids[path] for path in jobs])
+    assert found[ids["/ci/jobs"]] >= 60 * 7
+    assert set(found) <= {ids["/ci/jobs"], *(ids[path] for path in jobs)}, "none is of no name"
+    for path in jobs:
+        shutil.rmtree(host.root / "cg" / path.strip("/"))
+    agent.collect()
+    found = blamed(ids["/batch"], [ids[path] for path in jobs])
+    assert found[ids["/ci/jobs"]] >= 60 * 7, "jobs that have ended are remembered"
