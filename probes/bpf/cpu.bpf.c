@@ -24,6 +24,7 @@ struct stamp {
 	u64 since_ns;	 /* start of the wait; 0 when the task does not wait */
 	u64 segment_ns;	 /* start of the part not charged yet (a migration charges and restarts it) */
 	u64 throttle_ns; /* throttle clock at segment_ns */
+	u64 own_ns;	 /* the group's own throttled time at since_ns, where it has a quota (before 6.18) */
 	u32 cpu;
 	u32 flags;
 };
@@ -69,6 +70,13 @@ static __always_inline bool is_fair(struct task_struct *task)
 	return task->prio >= MAX_RT_PRIO; /* real-time tasks leave se stale */
 }
 
+/* Since 6.18 a quota takes threads off the CPU one by one, at which each gets a stamp; before, it took queues, with all
+ * threads that had a stamp already. */
+static __always_inline bool throttles_tasks(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->throttled);
+}
+
 static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *task, u64 now, u32 cpu)
 {
 	struct cfs_rq *queue = task->se.cfs_rq;
@@ -76,6 +84,8 @@ static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *t
 
 	if (is_fair(task)) {
 		stamp->throttle_ns = throttle_clock(queue);
+		if (!throttles_tasks(task) && queue->runtime_enabled)
+			stamp->own_ns = queue->tg->cfs_bandwidth.throttled_time;
 		if (queue->throttle_count) {
 			flags = STAMP_THROTTLED;
 			if (BPF_CORE_READ_BITFIELD_PROBED(queue, throttled))
@@ -88,13 +98,15 @@ static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *t
 	stamp->since_ns = now;
 }
 
-/* Return whether its own quota held the task, not an ancestor's: by its queue when stamped, else by having one at all.
- */
-static __always_inline bool own_quota(struct stamp *stamp, struct cfs_rq *queue)
+/* Return whether its own quota held the task, not an ancestor's: by its queue when stamped, else by whether the time that
+ * its own quota has held the group grew since, on any CPU. */
+static __always_inline bool own_quota(struct stamp *stamp, struct task_struct *task, struct cfs_rq *queue)
 {
 	if (stamp->flags & STAMP_THROTTLED)
 		return stamp->flags & STAMP_OWN;
-	return queue->tg->cfs_bandwidth.quota != ~0ULL;
+	if (throttles_tasks(task))
+		return queue->tg->cfs_bandwidth.quota != ~0ULL;
+	return queue->runtime_enabled && queue->tg->cfs_bandwidth.throttled_time > stamp->own_ns;
 }
 
 /* Account the part of a wait that ends now on `stamp->cpu`. */
@@ -112,7 +124,7 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 			throttled = length;
 	}
 	if (throttled)
-		COUNT(stats->causes_ns[own_quota(stamp, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA], throttled);
+		COUNT(stats->causes_ns[own_quota(stamp, task, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA], throttled);
 	charge_wait(stats, cgroup, state, begin + throttled, now);
 }
 

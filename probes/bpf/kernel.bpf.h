@@ -79,6 +79,7 @@ struct rq {
 struct cfs_rq {
 	struct rq *rq;
 	struct task_group *tg;
+	int runtime_enabled;
 	int throttled;
 	int throttle_count;
 	u64 throttled_clock;
