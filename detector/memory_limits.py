@@ -1,4 +1,4 @@
-"""Reclaim under memory limits, by the cgroups whose pages it takes, and what reading these again costs."""
+"""Whose doing it is that memory is short: limits, by the cgroups whose pages they take, and who takes the node's."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,18 @@ import numpy as np
 
 from api.verdicts import How
 from detector.arrays import Floats
-from detector.symptom import BlameSource
+from detector.symptom import BlameSource, ratio
 from detector.view import View
 
 OWN, ABOVE, LIMIT = "memory.stall_own_limit_ns", "memory.stall_ancestor_limit_ns", "memstat.limit_bytes"
 REFAULTS = "memstat.refaults"
+TAKEN = "memory.pressure_pages"
+"""Pages that each cgroup takes while the node is short."""
 SECONDS_PER_PAGE = 1e-4
 """What reading a page again costs at least: a read of a solid-state disk."""
 LIMITED = 0.01
-"""Seconds per second in reclaim under a limit from which refaults are that limit's doing."""
+"""Seconds per second in reclaim under a limit from which refaults are that limit's doing, also on a node that is short;
+on another any reclaim under a limit is enough, for clean page cache is quickly given back."""
 BY_HELD = BlameSource(ancestor_columns=(LIMIT,), used="memstat.usage_bytes", used_how=How.CORRELATED)
 """Culprits of a limit further up, by the memory that each cgroup below it holds."""
 
@@ -34,9 +37,19 @@ def refault_costs(view: View) -> RefaultCosts | None:
     if pages is None or not (view.has(OWN) or view.has(ABOVE)):
         return None
     own, shared = _reclaim(view)
-    cost = np.where(own < LIMITED, np.minimum(pages * SECONDS_PER_PAGE, 1.0), 0.0)
-    is_ancestors = shared >= LIMITED
+    is_short = view.has(TAKEN) and bool(np.nansum(view.rate(TAKEN)) > 0)
+    least = LIMITED if is_short else np.finfo(np.float64).tiny
+    cost = np.where(own < least, np.minimum(pages * SECONDS_PER_PAGE, 1.0), 0.0)
+    is_ancestors = shared >= least
     return RefaultCosts(np.where(is_ancestors, 0.0, cost), np.where(is_ancestors, cost, 0.0))
+
+
+def part_of_others(view: View) -> Floats:
+    """Part of the pages taken while the node was short that others than the cgroup took; all where none is known."""
+    if not view.has(TAKEN):
+        return np.ones(len(view.ids))
+    pages = np.nan_to_num(view.rate(TAKEN))
+    return np.asarray(1.0 - np.nan_to_num(ratio(pages, np.full(len(pages), pages.sum()))), dtype=np.float64)
 
 
 def _reclaim(view: View) -> tuple[Floats, Floats]:

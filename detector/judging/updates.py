@@ -85,10 +85,29 @@ class UpdateFilter:
             )
             due = np.zeros(len(rows), dtype=np.bool_)
             due[ready[np.argsort(ids[ready])[:MAX_RETRIES_PER_TICK]]] = True
+            if source.used:
+                due |= self._other_users(tick, place, name, rows, age_ns >= MIN_CULPRIT_NS)
             return reported, due
         first, amounts = blame.biggest(ids)
         outgrown = amounts >= CULPRIT_CHANGE_RATIO * blame.against(ids, reported)
         return first, np.asarray((first != reported) & outgrown & (age_ns >= MIN_CULPRIT_NS))
+
+    def _other_users(self, tick: RuleTick, place: int, name: str, rows: Rows, old_enough: Flags) -> Flags:
+        """Where another one now uses most of an ancestor's limit than the last line names first."""
+        found = np.zeros(len(rows), dtype=np.bool_)
+        ids = tick.view.ids[rows].tolist()
+        told = {
+            number: self._open[place, ids[number]]
+            for number in np.flatnonzero(old_enough).tolist()
+            if (place, ids[number]) in self._open
+        }
+        numbers = sorted(told, key=ids.__getitem__)[:MAX_RETRIES_PER_TICK]
+        for number, blamed in zip(numbers, tick.attributor.of(name, rows[numbers]), strict=True):
+            shares = {culprit.path: culprit.share for culprit in blamed.culprits}
+            before = told[number].culprits[0].path if told[number].culprits else ""
+            first = blamed.culprits[0].path if blamed.culprits else before
+            found[number] = first != before and shares[first] >= CULPRIT_CHANGE_RATIO * shares.get(before, 0.0)
+        return found
 
     def _verdicts(
         self, tick: RuleTick, place: int, name: str, rows: Rows, ranks: NDArray[np.int8], first: Ids, *, changed: Flags

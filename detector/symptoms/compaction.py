@@ -2,22 +2,23 @@
 
 from typing import ClassVar
 
+from detector.memory_limits import TAKEN, part_of_others
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
 
 class Compaction(Symptom):
-    """The cgroup that fragmented memory is not observable; culprits are correlated by the pages that they take."""
+    """The cgroup that fragmented memory is not observable; culprits are those that take pages while the node is short.
+
+    The part of the cgroup's own pages in all that were taken is its own doing and does not count.
+    """
 
     resource: ClassVar[str] = "memory"
     cause: ClassVar[str] = "compaction"
-    columns: ClassVar[tuple[str, ...]] = (
-        "memory.stall_compaction_ns",
-        "memory.pressure_pages",
-    )
-    blame: ClassVar[BlameSource] = BlameSource(suspects="memory.pressure_pages")
+    columns: ClassVar[tuple[str, ...]] = ("memory.stall_compaction_ns", TAKEN)
+    blame: ClassVar[BlameSource] = BlameSource(takers=TAKEN, suspects=TAKEN)
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""
         lost = view.lost_to_others("memory:compaction")
-        return None if lost is None else Signal(lost)
+        return None if lost is None else Signal(lost * part_of_others(view))

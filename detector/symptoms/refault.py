@@ -4,13 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from detector.arrays import Floats
-from detector.memory_limits import ABOVE, LIMIT, OWN, REFAULTS, refault_costs
+from detector.memory_limits import ABOVE, LIMIT, OWN, REFAULTS, TAKEN, part_of_others, refault_costs
 from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
-from detector.symptom import BlameSource, Signal, Symptom, ratio
+from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
-
-TAKEN = "memory.pressure_pages"
 
 
 class Refault(Symptom):
@@ -31,12 +28,4 @@ class Refault(Symptom):
         costs = refault_costs(view)
         if costs is None:
             return None
-        return Signal(np.where(view.tree.leaves, costs.by_node * _part_of_others(view), np.nan), measured=False)
-
-
-def _part_of_others(view: View) -> Floats:
-    """Part of the pages taken while the node was short that others than the cgroup took; all where none is known."""
-    if not view.has(TAKEN):
-        return np.ones(len(view.ids))
-    pages = np.nan_to_num(view.rate(TAKEN))
-    return np.asarray(1.0 - np.nan_to_num(ratio(pages, np.full(len(pages), pages.sum()))), dtype=np.float64)
+        return Signal(np.where(view.tree.leaves, costs.by_node * part_of_others(view), np.nan), measured=False)

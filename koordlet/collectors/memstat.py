@@ -33,9 +33,9 @@ FULL_RATIO = 0.8
 class MemStat(FileCollector):
     """memory.stat costs tens of microseconds each, so cgroups are read in turn.
 
-    Out of turn are usage of new cgroups and within a limit that is nearly reached, which says who fills it, and
-    memory.stat of those whose pages come back: as far as `MOST_REFAULTING` reads find them from the root down, those
-    first to which most came back before.
+    Out of turn are usage of new cgroups and within a limit that is nearly reached, or below which pages come back,
+    which says who fills it, and memory.stat of those whose pages come back: as far as `MOST_REFAULTING` reads find them
+    from the root down, those first to which most came back before.
     """
 
     source = "memstat"
@@ -66,7 +66,7 @@ class MemStat(FileCollector):
         if file is not usage or len(wanted) == len(work.cgroups):
             return wanted
         waiting = {info.id for info in wanted}
-        full = self._full(work.cgroups, usage, limit)
+        full = self._full(work.cgroups, usage, limit, self._refaulting)
         more = [
             info
             for info in work.cgroups
@@ -75,11 +75,15 @@ class MemStat(FileCollector):
         return (*wanted, *more) if more else wanted
 
     @staticmethod
-    def _full(cgroups: Sequence[CgroupInfo], usage: PerCgroupFile, limit: PerCgroupFile) -> frozenset[str]:
-        """Paths whose usage, as last read, is near their limit."""
+    def _full(
+        cgroups: Sequence[CgroupInfo], usage: PerCgroupFile, limit: PerCgroupFile, refaulting: frozenset[int]
+    ) -> frozenset[str]:
+        """Paths whose usage, as last read, is near their limit, and of those with a limit whose pages come back."""
         limits = limit.table()
         used = align(limits.ids, usage.table())["memstat.usage_bytes"].astype(np.float64)
-        full = limits.ids[used >= FULL_RATIO * limits.columns["memstat.limit_bytes"].astype(np.float64)]
+        most = limits.columns["memstat.limit_bytes"].astype(np.float64)
+        reclaimed = np.isfinite(most) & np.isin(limits.ids, np.array(sorted(refaulting), dtype=np.uint64))
+        full = limits.ids[(used >= FULL_RATIO * most) | reclaimed]
         identities = frozenset(full.tolist())
         return frozenset(info.path for info in cgroups if info.id in identities) if identities else frozenset()
 

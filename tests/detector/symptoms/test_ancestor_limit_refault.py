@@ -23,6 +23,7 @@ REFAULTS, OWN, ABOVE = "memstat.refaults", "memory.stall_own_limit_ns", "memory.
 def lost(symptom: Symptom, limits: list[float], **stalls: list[float]) -> list[float]:
     """What /pod/web and /else lose in a second with 5000 pages read again, beside these stalls in milliseconds."""
     columns = {REFAULTS: [0, 5000, 5000, 0, 5000], OWN: [0.0] * 5, ABOVE: [0.0] * 5}
+    columns["memory.pressure_pages"] = stalls.get("taken", [0.0] * 5)
     columns |= {
         name: [each * MS for each in row]
         for name, row in ((OWN, stalls.get("own")), (ABOVE, stalls.get("above")))
@@ -58,6 +59,29 @@ def test_refaults_belong_to_the_limit_that_is_reclaimed_under(
 ) -> None:
     assert lost(AncestorLimitRefault(), limits, **stalls) == pytest.approx([by_ancestor, 0.0])
     assert lost(Refault(), limits, **stalls) == pytest.approx([by_node, 0.5])
+
+
+@pytest.mark.parametrize(("taken", "by_ancestor", "by_node"), [(0.0, 0.5, 0.0), (9000.0, 0.0, 0.5)])
+def test_cheap_reclaim_under_a_limit_is_enough_where_the_node_is_not_short(
+    taken: float, by_ancestor: float, by_node: float
+) -> None:
+    pages = [0.0, 0.0, 0.0, 0.0, taken]
+    assert lost(AncestorLimitRefault(), LIMITS, above=[0, 0, 2, 0, 0], taken=pages)[0] == pytest.approx(by_ancestor)
+    assert lost(Refault(), LIMITS, above=[0, 0, 2, 0, 0], taken=pages)[0] == pytest.approx(by_node)
+
+
+def test_a_verdict_follows_who_comes_to_hold_the_memory() -> None:
+    judge, named = Judge(JudgeSettings()), []
+    for second in range(9):
+        columns = {
+            REFAULTS: [0, 5000 * second, 5000 * second, 0, 0],
+            ABOVE: [0, 0, 0, 300 * MS * second, 0],
+            "memstat.limit_bytes": LIMITS,
+            "memstat.usage_bytes": [64e6, 64e6, 40e6, 24e6, 0] if second < 4 else [64e6, 64e6, 12e6, 52e6, 0],
+        }
+        lines = judge.step(make_frame(second, NODE, columns))
+        named += [(second, each.state, each.culprits[0].path) for each in lines if each.victim == "/pod/web"]
+    assert named == [(2, "open", "/pod"), (5, "update", "/pod/sidecar")]
 
 
 def test_few_pages_are_no_loss() -> None:

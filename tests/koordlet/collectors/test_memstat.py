@@ -69,6 +69,17 @@ def test_usage_below_a_limit_that_is_nearly_reached_is_read_in_each_tick(
     assert read(collector, "memstat.usage_bytes", POD, OLD, NEW) == [of_pod, 50, 900]
 
 
+def test_usage_below_a_limit_under_which_pages_come_back_is_read_though_it_was_far_from_full(tmp_path: Path) -> None:
+    write(tmp_path, "pod", 100, "1000")
+    write(tmp_path, "pod/old", 50)
+    collector = MemStat.open(make_host(tmp_path, 2))
+    read(collector, "memstat.usage_bytes", POD, OLD, due=(POD, OLD))
+    write(tmp_path, "pod", 990, "1000", refaults=9)
+    write(tmp_path, "pod/old", 940, refaults=9)
+    assert read(collector, "memstat.usage_bytes", POD, OLD) == [100, 50]
+    assert read(collector, "memstat.usage_bytes", POD, OLD) == [990, 940]
+
+
 def refaults_read(
     collector: MemStat, root: Path, counts: dict[str, int], *cgroups: CgroupInfo, due: tuple[CgroupInfo, ...] = ()
 ) -> list[float]:
