@@ -133,14 +133,16 @@ class Attributor:
         if not column or not self._view.has(column):
             return []
         taken = np.maximum(np.nan_to_num(self._view.rate(column)), 0.0)
-        busy = np.flatnonzero(taken).tolist()
-        paths = {row: self._view.cgroups[row].path for row in busy}
+        whole = float(taken.sum())
+        heaviest = np.flatnonzero(taken > MIN_SHARE * whole).tolist()
+        paths = {row: self._view.cgroups[row].path for row in heaviest}
         found: list[Shares] = []
         for victim in rows.tolist():
-            others = [row for row in busy if row != victim and not self._is_own(row, victim)]
-            whole = float(taken[others].sum())
-            found.append([(paths[row], float(taken[row]) / whole) for row in others])
-        return found if busy else []
+            others = [row for row in heaviest if row != victim and not self._is_own(row, victim)]
+            own = [victim, *(row for row in heaviest if row != victim and row not in others)]
+            by_others = whole - float(taken[own].sum())
+            found.append([(paths[row], float(taken[row]) / by_others) for row in others])
+        return found if whole else []
 
     def _correlated(self, name: str, rows: NDArray[np.intp]) -> list[Shares]:
         view, source = self._view, self._symptoms[name].blame
