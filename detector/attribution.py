@@ -72,7 +72,7 @@ class Attributor:
         if source.explained:
             return self._by_symptoms(lost, rows)
         direct = self._from_table(source.table, rows, signal)
-        others = self._by_takers(source.takers, rows) or self._correlated(name, rows)
+        others = self._by_takers(source, rows) or self._correlated(name, rows)
         return [
             _combine(seen, suspected, measured=signal.measured) if amount > 0 else Attribution()
             for seen, suspected, amount in zip(direct, others, lost.tolist(), strict=True)
@@ -128,11 +128,11 @@ class Attributor:
             found[number], left[own] = roll_up(victim.path, tree, members[of_victim], shares[own], groups)
         return found, left
 
-    def _by_takers(self, column: str, rows: NDArray[np.intp]) -> list[Shares]:
+    def _by_takers(self, source: BlameSource, rows: NDArray[np.intp]) -> list[Shares]:
         """Shares of what others took in the tick; empty where nothing was taken, or that is not known."""
-        if not column or not self._view.has(column):
+        if not source.takers or not self._view.has(source.takers):
             return []
-        taken = np.maximum(np.nan_to_num(self._view.rate(column)), 0.0)
+        taken = np.maximum(np.nan_to_num(self._view.rate(source.takers)), 0.0)
         whole = float(taken.sum())
         heaviest = np.flatnonzero(taken > MIN_SHARE * whole).tolist()
         paths = {row: self._view.cgroups[row].path for row in heaviest}
@@ -141,7 +141,8 @@ class Attributor:
             others = [row for row in heaviest if row != victim and not self._is_own(row, victim)]
             own = [victim, *(row for row in heaviest if row != victim and row not in others)]
             by_others = whole - float(taken[own].sum())
-            found.append([(paths[row], float(taken[row]) / by_others) for row in others])
+            enough = by_others >= source.least_taken
+            found.append([(paths[row], float(taken[row]) / by_others) for row in others] if enough else [])
         return found if whole else []
 
     def _correlated(self, name: str, rows: NDArray[np.intp]) -> list[Shares]:

@@ -13,6 +13,9 @@ OWN, ABOVE, LIMIT = "memory.stall_own_limit_ns", "memory.stall_ancestor_limit_ns
 REFAULTS = "memstat.refaults"
 TAKEN = "memory.pressure_pages"
 """Pages that each cgroup takes while the node is short."""
+LEAST_TAKEN = 4096.0
+"""Pages a second, 16 MiB, that drain no node: a shell's, a log's."""
+BY_TAKEN = BlameSource(takers=TAKEN, suspects=TAKEN, least_taken=LEAST_TAKEN)
 SECONDS_PER_PAGE = 1e-4
 """What reading a page again costs at least: a read of a solid-state disk."""
 LIMITED = 0.01
@@ -45,10 +48,10 @@ def refault_costs(view: View) -> RefaultCosts | None:
 
 
 def part_of_others(view: View) -> Floats:
-    """Part of the pages taken while the node was short that others than the cgroup took; all where none is known."""
-    if not view.has(TAKEN):
+    """Part of the pages taken while the node was short that others than the cgroup took; all where few were."""
+    pages = np.nan_to_num(view.rate(TAKEN)) if view.has(TAKEN) else np.zeros(len(view.ids))
+    if pages.sum() < LEAST_TAKEN:
         return np.ones(len(view.ids))
-    pages = np.nan_to_num(view.rate(TAKEN))
     return np.asarray(1.0 - np.nan_to_num(ratio(pages, np.full(len(pages), pages.sum()))), dtype=np.float64)
 
 

@@ -120,6 +120,8 @@ class BlameSource:
     takers: str = ""
     """Column of what is taken from a store that all share: other cgroups are culprits by their shares of what was
     taken in the tick. Correlated, for it does not show from which cgroup it was taken."""
+    least_taken: float = 0.0
+    """With `takers`: what others must have taken in a second; less is not their doing."""
     suspects: str = ""
     """Activity column to correlate with the loss, for the part that no table explains."""
     published: bool = False

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from detector.memory_limits import TAKEN, part_of_others
+from detector.memory_limits import BY_TAKEN, TAKEN, part_of_others
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -16,7 +16,7 @@ class Compaction(Symptom):
     resource: ClassVar[str] = "memory"
     cause: ClassVar[str] = "compaction"
     columns: ClassVar[tuple[str, ...]] = ("memory.stall_compaction_ns", TAKEN)
-    blame: ClassVar[BlameSource] = BlameSource(takers=TAKEN, suspects=TAKEN)
+    blame: ClassVar[BlameSource] = BY_TAKEN
 
     def sense(self, view: View) -> Signal | None:
         """Seconds stalled."""
