@@ -103,11 +103,12 @@ def _thief(stage: Stage) -> None:
 
 
 def _until_harmed(stage: Stage, counter: Callable[[], float], rate: float) -> None:
-    deadline, span = time.monotonic() + FILL_SECONDS, 0.25
+    """Wait for a second in which a counter grows by what proves harm; shorter spans have bursts that are none."""
+    deadline = time.monotonic() + FILL_SECONDS
     while True:
         before = counter()
-        stage.wait(span)
-        if counter() - before >= rate * span:
+        stage.wait(1.0)
+        if counter() - before >= rate:
             return
         if time.monotonic() > deadline:
             raise TimeoutError("the neighbour does no harm")
