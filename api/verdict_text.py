@@ -66,6 +66,10 @@ _CULPRITS = {
 
 ACCEPTED = "accepted_as_ordinary"
 """In the evidence of a verdict that has lasted so long that what its victim does counts as usual from now on."""
+ENTITLED = "entitled_lost"
+"""In the evidence, the part of the loss that lies below the victim's own share, in seconds per second."""
+_LEAST_BEYOND = 0.1
+"""Part of a loss beyond the victim's share from which it is said."""
 USUAL = "usual_"
 """First part of the names by which evidence has usual values."""
 
@@ -137,7 +141,14 @@ def in_words(verdict: Verdict, name_of: Callable[[str], str] | None = None, *, m
     ]
     blamed = ", ".join(named) or "no culprit can be named"
     verb = "lost" if verdict.state is VerdictState.OPEN else "now loses"
-    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}{_acceptance(verdict)}"
+    return f"{victim} {verb} {lost:.2f} s/s {loss}: {blamed}{_beyond(verdict)}{_acceptance(verdict)}"
+
+
+def _beyond(verdict: Verdict) -> str:
+    """Say how much of a loss fair division of the resource would cost the victim, too."""
+    lost = verdict.lost_seconds_per_second
+    beyond = lost - verdict.evidence.get(ENTITLED, lost)
+    return f"; of this {beyond:.2f} s/s beyond its share" if beyond >= _LEAST_BEYOND * lost > 0 else ""
 
 
 def _acceptance(verdict: Verdict) -> str:

@@ -11,6 +11,7 @@ from api.frame import Frame
 from api.verdicts import Verdict
 from api.window import Window
 from koordlet.agent.detection import Detection
+from koordlet.agent.entitled_parts import EntitledParts
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.sinks import ReaderGone, Sink, isolated
 from koordlet.host.scheduling import let_others_first, no_breaks
@@ -43,10 +44,12 @@ class AgentLoop:
         *,
         detection: Detection | None = None,
         control: Sink | None = None,
+        parts: EntitledParts | None = None,
         sinks: Mapping[str, Sink] | None = None,
         between: Callable[[], None] = no_breaks,
     ) -> None:
-        """`control` acts on the tick before any sink reports it; a sink's failures are counted under its name.
+        """`control` acts on the tick before any sink reports it; a sink's failures are counted under its name. `parts`
+        splits losses by what control has seen.
 
         `between` is called between the steps, so that a tick may be spread.
         """
@@ -54,6 +57,8 @@ class AgentLoop:
         self._between = between
         self._detection = detection
         self._control = isolated("control", control, source.lost) if control else None
+        self._parts = parts
+        self._split = isolated("shares", parts.take, source.lost) if parts else None
         self._sinks = [isolated(name, sink, source.lost) for name, sink in (sinks or {}).items()]
 
     def tick(self) -> None:
@@ -68,6 +73,9 @@ class AgentLoop:
         self._between()
         if self._control is not None:
             self._control(tick)
+        if self._parts is not None and self._split is not None:
+            self._split(tick)
+            tick = self._parts.of(tick)
         for sink in self._sinks:
             self._between()
             sink(tick)

@@ -19,6 +19,7 @@ from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.agent import Agent
 from koordlet.agent.baseline_store import BaselineStore
 from koordlet.agent.detection import Detection
+from koordlet.agent.entitled_parts import EntitledParts
 from koordlet.agent.loop import AgentLoop
 from koordlet.agent.recorder import Recorder
 from koordlet.agent.service_notices import ServiceNotices
@@ -201,7 +202,12 @@ def _run(
         sinks["service manager"] = ServiceNotices().step
         agent.between = Breaks()
         loop = AgentLoop(
-            agent, detection=detection, control=control.step, sinks=sinks | optional, between=agent.between
+            agent,
+            detection=detection,
+            control=control.step,
+            parts=EntitledParts(control.entitled_part),
+            sinks=sinks | optional,
+            between=agent.between,
         )
         try:
             loop.run(settings.interval_seconds, stop)

@@ -12,9 +12,11 @@ import pytest
 
 from api.frame import Frame
 from api.intents import Intent, Knob
-from api.verdicts import VerdictState
+from api.verdict_text import ENTITLED
+from api.verdicts import Verdict, VerdictState
 from detector.judging.judge import Judge, JudgeSettings
 from koordlet.agent.detection import Detection
+from koordlet.agent.entitled_parts import EntitledParts
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.loop import AgentLoop
 from koordlet.agent.signals import until_signalled
@@ -190,3 +192,25 @@ def test_a_hangup_that_is_ignored_stays_ignored() -> None:
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_loss_is_split_by_what_control_has_seen_in_the_tick_and_without_it_told_whole() -> None:
+    control, sink = Seconds(), Seconds()
+    frames = Frames(6)
+    seen: list[float] = []
+
+    def part(_verdict: Verdict) -> float:
+        seen.append(control.calls[-1])
+        if len(seen) > 1:
+            raise OSError("torn")
+        return 0.1
+
+    detection = Detection(Judge(JudgeSettings()))
+    AgentLoop(frames, detection=detection, control=control, parts=EntitledParts(part), sinks={"sink": sink}).run(
+        0.001, frames.stop
+    )
+    lines = [(tick.window.last.monotonic_ns / 1e9, line) for tick in sink.ticks for line in tick.verdicts]
+    assert seen[0] == lines[0][0]
+    assert lines[0][1].evidence[ENTITLED] == 0.1
+    assert [verdict.evidence[ENTITLED] for verdict in sink.ticks[-1].open_verdicts] == [0.1]
+    assert len(sink.ticks) == 5
