@@ -37,6 +37,16 @@ class _TestRunOptions(ctypes.Structure):
 _TEST_RUN_ON_CPU = 1
 
 
+class _IteratorOptions(ctypes.Structure):
+    """`struct bpf_iter_attach_opts` of libbpf; of `union bpf_iter_link_info`, the descriptor of a map."""
+
+    _fields_ = [
+        ("sz", ctypes.c_size_t),
+        ("map_fd", ctypes.POINTER(ctypes.c_uint32)),
+        ("link_info_len", ctypes.c_uint32),
+    ]
+
+
 class LoadedBpf(Protocol):
     """Loaded programs and maps as a probe uses them, whether libbpf or BCC loaded them."""
 
@@ -150,9 +160,15 @@ class BpfObject:
         """Attach one program to an open perf event."""
         self._links.append(library().call("bpf_program__attach_perf_event", self._programs[program], perf_fd))
 
-    def iterate(self, program: str) -> bytes:
-        """Run an iterator program once to its end; returns what it wrote."""
-        link = library().call("bpf_program__attach", self._programs[program])
+    def iterate(self, program: str, over: str = "") -> bytes:
+        """Run an iterator program once to its end, over the elements of a map if named; returns what it wrote."""
+        options = None
+        if over:
+            map_fd = ctypes.c_uint32(self.map_fd(over))
+            options = ctypes.byref(
+                _IteratorOptions(ctypes.sizeof(_IteratorOptions), ctypes.pointer(map_fd), ctypes.sizeof(map_fd))
+            )
+        link = library().call("bpf_program__attach_iter", self._programs[program], options)
         try:
             fd = library().call("bpf_iter_create", library().raw("bpf_link__fd", link))
             with os.fdopen(fd, "rb") as stream:

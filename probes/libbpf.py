@@ -101,6 +101,7 @@ class _Library:
             "bpf_program__set_autoload": (integer, [pointer, ctypes.c_bool]),
             "bpf_program__attach": (pointer, [pointer]),
             "bpf_program__attach_perf_event": (pointer, [pointer, integer]),
+            "bpf_program__attach_iter": (pointer, [pointer, pointer]),
             "bpf_link__destroy": (integer, [pointer]),
             "bpf_link__fd": (integer, [pointer]),
             "bpf_iter_create": (integer, [integer]),

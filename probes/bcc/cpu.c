@@ -55,6 +55,7 @@ static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, struct cpu_state *state, u64 begin,
 					u64 now)
 {
+	COUNT(stats->wait_ns, now - begin);
 	charge_wait(stats, cgroup, under_quota.lookup(&cgroup) ? NULL : state, begin, now);
 }
 

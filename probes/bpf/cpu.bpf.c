@@ -4,7 +4,8 @@
  * A task is stamped when it becomes runnable (woken, or switched away while still runnable) and its wait ends when it
  * is switched in. Every CPU keeps a ring of its last run slices; a wait is charged by its overlap with them. Throttled
  * time comes from the cfs_rq's own throttle clock and is taken off the front of the wait, because a throttled task
- * cannot compete. Task storage is made where no run-queue lock is held (fork, and once for all tasks at start).
+ * cannot compete. Task storage is made where no run-queue lock is held (fork, and once for all tasks at start). A wait that
+ * does not end is charged up to the present by a pass over the tasks that are queued.
  */
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
@@ -17,12 +18,23 @@
 #define STAMP_THROTTLED 1 /* off the queue because of a quota when stamped */
 #define STAMP_OWN 2	  /* and it was the cgroup's own quota */
 
+/* A pass charges waits from UNDER_WAY_NS on. The end of a wait, or a migration, may want the same part at that moment only
+ * if it is long: below CONTENDED_NS it takes it without an atomic operation. No program takes the time between the two. */
+#define UNDER_WAY_NS 500000000ULL
+#define CONTENDED_NS 100000000ULL
+
+/* Threads of a CPU that a pass looks at. */
+#define MOST_QUEUED 256
+
 /* A task group's queues are an array of pointers by CPU (not so in kernels that keep them per CPU). */
 const volatile bool queues_by_cpu = true;
 
+extern struct task_struct *bpf_task_from_pid(s32 pid) __ksym __weak; /* 6.2 */
+extern void bpf_task_release(struct task_struct *task) __ksym __weak;
+
 struct stamp {
 	u64 since_ns;	 /* start of the wait; 0 when the task does not wait */
-	u64 segment_ns;	 /* start of the part not charged yet (a migration charges and restarts it) */
+	u64 segment_ns;	 /* start of the part not charged yet (a migration or a pass charges and restarts it) */
 	u64 throttle_ns; /* throttle clock at segment_ns */
 	u64 own_ns;	 /* the group's own throttled time at since_ns, where it has a quota (before 6.18) */
 	u32 cpu;
@@ -109,13 +121,14 @@ static __always_inline bool own_quota(struct stamp *stamp, struct task_struct *t
 	return queue->runtime_enabled && queue->tg->cfs_bandwidth.throttled_time > stamp->own_ns;
 }
 
-/* Account the part of a wait that ends now on `stamp->cpu`. */
-static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, struct task_struct *task,
-					struct stamp *stamp, struct cpu_state *state, u64 now)
+/* Account a part of a wait on `stamp->cpu`, which nothing else charges. */
+static __always_inline void charge_segment(struct cpu_cgroup *stats, u64 cgroup, struct task_struct *task,
+					   struct stamp *stamp, struct cpu_state *state, u64 begin, u64 now)
 {
-	u64 begin = stamp->segment_ns, length = now - begin, throttled = 0;
+	u64 length = now - begin, throttled = 0;
 	struct cfs_rq *queue = task->se.cfs_rq;
 
+	COUNT(stats->wait_ns, length);
 	if (is_fair(task)) {
 		u64 clock = throttle_clock(queue);
 
@@ -126,6 +139,20 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 	if (throttled)
 		COUNT(stats->causes_ns[own_quota(stamp, task, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA], throttled);
 	charge_wait(stats, cgroup, state, begin + throttled, now);
+}
+
+/* Account the part of a wait that ends now, as far as no pass was here first. */
+static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, struct task_struct *task,
+					struct stamp *stamp, struct cpu_state *state, u64 now)
+{
+	u64 begin = stamp->segment_ns;
+
+	if (now - begin > CONTENDED_NS) {
+		begin = __sync_lock_test_and_set(&stamp->segment_ns, now);
+		if (begin > now)
+			return;
+	}
+	charge_segment(stats, cgroup, task, stamp, state, begin, now);
 }
 
 static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
@@ -288,6 +315,105 @@ SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new_task, struct task_struct *task)
 {
 	bpf_task_storage_get(&stamps, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return 0;
+}
+
+/* Begin the part of a wait that comes after a pass. */
+static __always_inline void restart_throttle(struct task_struct *task, struct stamp *stamp)
+{
+	u64 before = stamp->throttle_ns, clock = throttle_clock(task->se.cfs_rq);
+
+	if (clock > before) /* else it is not throttled, or has migrated since */
+		__sync_val_compare_and_swap(&stamp->throttle_ns, before, clock);
+}
+
+/* Charge what a task has waited until now, where that is long. A throttled queue's own clock stands still meanwhile: such a
+ * wait is left to a pass that finds the queue running, or to its end. */
+static __always_inline void charge_under_way(struct task_struct *task, struct stamp *stamp)
+{
+	u64 begin = stamp->segment_ns, now = bpf_ktime_get_ns(), cgroup;
+	struct cpu_cgroup *stats;
+	struct cpu_state *state;
+	u32 cpu = stamp->cpu;
+
+	if (!stamp->since_ns || begin + UNDER_WAY_NS > now || (is_fair(task) && task->se.cfs_rq->throttle_count))
+		return;
+	cgroup = task_cgroup(task);
+	stats = cgroup_stats(cgroup);
+	state = bpf_map_lookup_elem(&cpus, &cpu);
+	if (!stats || !__sync_bool_compare_and_swap(&stamp->segment_ns, begin, now))
+		return;
+	charge_segment(stats, cgroup, task, stamp, state, begin, now);
+	if (is_fair(task) && stamp->segment_ns == now)
+		restart_throttle(task, stamp);
+}
+
+/* Charge what one thread waits for, found by its number; verified once for all places in the loop that calls it. */
+GLOBAL_SUBPROGRAM int charge_thread(s32 pid)
+{
+	struct task_struct *task = bpf_task_from_pid(pid);
+	struct stamp *stamp;
+
+	if (!task)
+		return 0;
+	stamp = bpf_task_storage_get(&stamps, task, NULL, 0);
+	if (stamp)
+		charge_under_way(task, stamp);
+	bpf_task_release(task);
+	return 0;
+}
+
+/* The run queue on which a thread runs, NULL if there is no such thread. */
+static __always_inline struct rq *queue_of(s32 pid)
+{
+	struct task_struct *task = bpf_task_from_pid(pid);
+	struct rq *queue;
+
+	if (!task)
+		return NULL;
+	queue = BPF_CORE_READ(task, se.cfs_rq, rq);
+	bpf_task_release(task);
+	return queue;
+}
+
+/* Look at the queued threads of one CPU, from the one on that was queued or picked the longest ago. An idle CPU has none.
+ * No lock is held: a list that changes meanwhile leads to other threads at worst, each of which has its own stamp. */
+SEC("iter/bpf_map_elem")
+int charge_queue(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct cpu_state *state = ctx->value;
+	struct list_head *head, *entry;
+	struct rq *queue;
+
+	if (!state || !state->pid)
+		return 0;
+	queue = queue_of(state->pid);
+	if (!queue || BPF_CORE_READ(queue, nr_running) < 2)
+		return 0;
+	head = (void *)queue + bpf_core_field_offset(struct rq, cfs_tasks);
+	entry = BPF_CORE_READ(queue, cfs_tasks.prev);
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < MOST_QUEUED && entry && entry != head; i++) {
+		struct task_struct *task = (void *)entry - bpf_core_field_offset(struct task_struct, se.group_node);
+
+		charge_thread(BPF_CORE_READ(task, pid));
+		entry = BPF_CORE_READ(entry, prev);
+	}
+	return 0;
+}
+
+/* The same on kernels that do not find threads for BPF (before 6.2): all threads of the machine. */
+SEC("iter/task")
+int charge_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct stamp *stamp;
+
+	if (!task || !still_runnable(task, false))
+		return 0;
+	stamp = bpf_task_storage_get(&stamps, task, NULL, 0);
+	if (stamp)
+		charge_under_way(task, stamp);
 	return 0;
 }
 

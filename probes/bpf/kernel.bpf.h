@@ -69,7 +69,13 @@ struct task_group {
 	struct cfs_bandwidth cfs_bandwidth;
 } KERNEL_TYPE;
 
+struct list_head {
+	struct list_head *prev;
+} KERNEL_TYPE;
+
 struct rq {
+	unsigned int nr_running;
+	struct list_head cfs_tasks; /* the one that was queued or picked last comes first */
 	u64 clock;
 	u64 clock_task;
 	u64 clock_pelt;
@@ -94,6 +100,7 @@ struct cfs_rq {
 struct sched_entity {
 	u64 sum_exec_runtime;
 	u64 prev_sum_exec_runtime; /* when the task was picked */
+	struct list_head group_node;
 	struct cfs_rq *cfs_rq;
 } KERNEL_TYPE;
 
@@ -105,7 +112,6 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
 	int prio;
 	int pid;
 	int tgid;
@@ -128,6 +134,10 @@ struct task_struct___cpu {
 
 struct bpf_iter__task {
 	struct task_struct *task;
+} KERNEL_TYPE;
+
+struct bpf_iter__bpf_map_elem {
+	void *value;
 } KERNEL_TYPE;
 
 #endif

@@ -148,7 +148,8 @@ static __always_inline void settle_walk(struct walk *walk, struct cpu_cgroup *st
 	COUNT(stats->causes_ns[WAIT_NEIGHBOUR], walk->neighbour);
 	COUNT(stats->causes_ns[WAIT_KERNEL], walk->kernel);
 	COUNT(stats->causes_ns[WAIT_IDLE], walk->idle);
-	COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin - known);
+	if (known < end - begin) /* a CPU that switches meanwhile may be seen between two states, and give a little more */
+		COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin - known);
 }
 
 /* Most waits lie within the slice that just ended: one charge, no walk. Returns false where this one does not. */
@@ -235,9 +236,9 @@ static __always_inline void charge_wait(struct cpu_cgroup *stats, u64 victim, st
 		charge_epochs(stats, victim, state, begin, left);
 }
 
+/* Count a wait that has ended; its parts were added to the sum as they were charged. */
 static __always_inline void count_wait(struct cpu_cgroup *stats, u64 wait_ns)
 {
-	COUNT(stats->wait_ns, wait_ns);
 	COUNT(stats->wait_count, 1);
 	COUNT(stats->hist[log2_slot(wait_ns)], 1);
 }

@@ -364,6 +364,39 @@ def test_a_migrated_waiter_keeps_its_stamp(probe: Cpu, victim: TestCgroup, hog: 
     in_attempts(attempt)
 
 
+def starve(tree: CgroupTree, crowded: TestCgroup) -> tuple[TestCgroup, TestCgroup, subprocess.Popen[bytes]]:
+    """What keeps a cgroup waiting for minutes, that cgroup, and the process that does it; all else goes on as usual."""
+    hog, starved = crowded.make_cgroup("hog"), crowded.make_cgroup("starved")
+    name, most, least = ("cpu.weight", 10_000, 1) if tree.version == "v2" else ("cpu.shares", 262_144, 2)
+    (hog.cpu_dir / name).write_text(str(most))
+    (starved.cpu_dir / name).write_text(str(least))
+    keeper = hog.spawn(BUSY, cpus=str(CPU))
+    starved.spawn(BUSY, cpus=str(CPU))
+    return hog, starved, keeper
+
+
+def test_a_wait_that_does_not_end_counts_as_it_grows_and_once(probe: Cpu, tree: CgroupTree) -> None:
+    def attempt() -> None:
+        with tree.make_cgroup("crowded") as crowded:
+            hog, starved, keeper = starve(tree, crowded)
+            wait_for(lambda: measure(probe, starved, lambda: time.sleep(1))["wait_count"] == 0)
+            start, begun = time.monotonic(), probe.read()
+            for second in range(1, 5):
+                time.sleep(max(0, start + second - time.monotonic()))
+                grown, elapsed_ns = Growth(begun, probe.read(), starved), (time.monotonic() - start) * 1e9
+                assert grown["wait_count"] == 0, "it does not end"
+                assert elapsed_ns - 1e9 < grown["wait_ns"] < elapsed_ns + 1e9
+                others = grown.ran_elsewhere(hog, starved)
+                assert grown.blamed()[hog.cgroup_id] >= 0.95 * (grown["wait_ns"] - others)
+            keeper.kill()
+            wait_for(lambda: Growth(begun, probe.read(), starved)["wait_count"] > 0)
+            grown, elapsed_ns = Growth(begun, probe.read(), starved), (time.monotonic() - start) * 1e9
+            assert 4e9 < grown["wait_ns"] < elapsed_ns + 1e9
+            assert abs(sum(grown.causes().values()) - grown["wait_ns"]) <= 0.01 * grown["wait_ns"]
+
+    in_attempts(attempt)
+
+
 def test_keys_go_when_cgroups_go(probe: Cpu, victim: TestCgroup, hog: TestCgroup) -> None:
     victim.spawn(BUSY, cpus=str(CPU))
     hog.spawn(BUSY, cpus=str(CPU))

@@ -1,8 +1,22 @@
 """The cpu probe's part in user space; what the kernel side counts is in tests/kernel/test_cpu.py."""
 
 import errno
+from itertools import pairwise
+from typing import Any
 
-from probes.cpu import PREPARE_EVERY_READS, TaskStorage
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from probes.cpu import (
+    JUDGED_PASSES,
+    LEAST_PASS_SECONDS,
+    MOST_OF_TIME,
+    PREPARE_EVERY_READS,
+    STATE_RECORD,
+    TaskStorage,
+    WaitsUnderWay,
+)
 from probes.libbpf import BpfError
 
 
@@ -30,3 +44,75 @@ def test_threads_are_prepared_anew_where_waits_were_missed() -> None:
 def test_a_count_that_goes_on_growing_costs_no_more_than_a_pass_in_ten_reads() -> None:
     assert passes(list(range(1, 10 * PREPARE_EVERY_READS + 1))) == 10
     assert passes(list(range(1, 2 * PREPARE_EVERY_READS + 1)), fails=True) == 2
+
+
+@pytest.mark.parametrize(
+    ("takes_seconds", "apart_seconds"),
+    [
+        pytest.param([0.0001], LEAST_PASS_SECONDS, id="few threads"),
+        pytest.param([0.02], 0.02 / MOST_OF_TIME, id="many threads"),
+        pytest.param([0.0001, 0.1, 0.1], LEAST_PASS_SECONDS, id="few threads, and others ran in between"),
+    ],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_passes_over_waits_under_way_take_a_small_part_of_the_time(
+    takes_seconds: list[float], apart_seconds: float, fails: bool
+) -> None:
+    begun: list[float] = []
+    now = 1000.0
+
+    def charge() -> None:
+        nonlocal now
+        begun.append(now)
+        now += takes_seconds[len(begun) % len(takes_seconds)]
+        if fails:
+            raise BpfError("bpf_iter_create", errno.ENOMEM)
+
+    waits = WaitsUnderWay(charge, clock=lambda: now)
+    waits.notice(machine([(7, NOW - 1)]), NOW)
+    for _ in range(3000):
+        waits.follow()
+        now += 0.01
+    gaps = [later - earlier for earlier, later in pairwise(begun)][JUDGED_PASSES - 1 :]
+    assert gaps == [pytest.approx(apart_seconds, abs=0.12)] * len(gaps)
+    assert len(gaps) >= 5
+
+
+NOW = 10**12
+MS = 10**6
+
+
+def machine(*rings: list[tuple[int, int]], runs: int = 7) -> NDArray[Any]:
+    """State of CPUs with these last slices, each an identity and its end, while `runs` runs."""
+    states = np.zeros(len(rings), dtype=STATE_RECORD)
+    for cpu, ring in enumerate(rings):
+        states[cpu]["since_ns"], states[cpu]["identity"], states[cpu]["head"] = ring[-1][1], runs, len(ring)
+        for place, (identity, end_ns) in enumerate(ring):
+            states[cpu]["ring"][place] = (end_ns, identity)
+    return states
+
+
+BUSY = [(7, NOW - 4 * MS), (8, NOW - 2 * MS)]
+IDLE_A_MOMENT_AGO = [(7, NOW - 4 * MS), (0, NOW - 2 * MS)]
+IDLE_LONG_AGO = [(0, NOW - 900 * MS), (7, NOW - 2 * MS)]
+
+
+@pytest.mark.parametrize(
+    ("states", "passes"),
+    [
+        pytest.param(machine(BUSY), 1, id="busy"),
+        pytest.param(machine(IDLE_LONG_AGO), 1, id="idle long ago"),
+        pytest.param(machine(IDLE_A_MOMENT_AGO), 0, id="idle a moment ago"),
+        pytest.param(machine(BUSY, runs=0), 0, id="idle"),
+        pytest.param(machine(IDLE_A_MOMENT_AGO, BUSY), 1, id="one of two busy"),
+        pytest.param(np.zeros(2, dtype=STATE_RECORD), 0, id="never switched"),
+    ],
+)
+def test_no_pass_is_made_while_every_cpu_is_idle_at_times(states: NDArray[Any], passes: int) -> None:
+    made: list[None] = []
+    waits = WaitsUnderWay(lambda: made.append(None))
+    waits.follow()
+    assert not made
+    waits.notice(states, NOW)
+    waits.follow()
+    assert len(made) == passes
