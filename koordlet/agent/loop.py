@@ -1,5 +1,6 @@
 """The loop of `koordlet run`: at fixed times collect, judge, control, and hand the tick to the sinks."""
 
+import gc
 import logging
 import time
 from collections import Counter
@@ -18,6 +19,9 @@ from koordlet.host.scheduling import let_others_first, no_breaks
 from koordlet.tick import Tick
 
 _log = logging.getLogger(__name__)
+
+_SETTLED_TICKS = 5
+"""Ticks after which most of what the agent keeps for life is there."""
 
 
 class FrameSource(Protocol):
@@ -88,7 +92,10 @@ class AgentLoop:
         """
         let_others_first()
         failures = 0
-        for _ in _due(interval_seconds, stop):
+        for number, _ in enumerate(_due(interval_seconds, stop)):
+            if number == _SETTLED_TICKS:
+                gc.collect()
+                gc.freeze()  # later collections pass over what the start made: tens of milliseconds amid a tick
             try:
                 self.tick()
                 failures = 0

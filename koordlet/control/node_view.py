@@ -210,7 +210,7 @@ class NodeViewBuilder:
 
     def _group(self, row: int, info: CgroupInfo, kind: GroupKind, measured: "_Measured") -> Group:
         facts = self._facts_of(info.pod_uid) if info.pod_uid else None
-        knobs = self._knobs_of(info.path)
+        knobs = self._current.of(info.path, _READ_KNOBS)
         pod = parent(info.path) if kind is GroupKind.CONTAINER else ""
         # Strategies scale the quotas of pods, so a pod's present quota is no limit to scale again.
         host_app_knobs = knobs if kind is GroupKind.HOST_APP else {}
@@ -248,15 +248,6 @@ class NodeViewBuilder:
             knobs=knobs,
             active=facts.active,
         )
-
-    def _knobs_of(self, path: str) -> Mapping[Knob, str]:
-        values = {}
-        for knob in _READ_KNOBS:
-            try:
-                values[knob] = self._current.read(knob, path)
-            except (Unsupported, CgroupGone, OSError, ValueError):
-                continue  # not known, which is what an absent knob says
-        return values
 
 
 def _role(info: CgroupInfo) -> GroupKind | None:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from api.cgroup_path import raw_path
@@ -46,7 +47,7 @@ class ControllerDirectories:
         Raises Unsupported, CgroupGone, and ValueError for a target that is no path.
         """
         mount, below = self._mount(controller), raw_path(target).strip("/")
-        directory = mount / below
+        directory = _joined(mount, below)
         if not os.path.isdir(directory):
             elsewhere = self._mount("cpu") / below
             if os.path.isdir(elsewhere):
@@ -59,3 +60,10 @@ class ControllerDirectories:
         if mount is None:
             raise Unsupported(f"no hierarchy has the {controller} controller", f"mount the {controller} controller")
         return mount
+
+
+@lru_cache(maxsize=4096)
+def _joined(mount: Path, below: str) -> Path:
+    """A path; every tick asks for those of all cgroups that have settings, and putting them together takes longer than
+    to look whether they are there."""
+    return mount / below

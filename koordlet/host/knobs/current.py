@@ -1,9 +1,10 @@
 """Present values of knobs, in the syntax of cgroup v2 whatever the host has."""
 
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from api.intents import Knob
+from api.plugin import Unsupported
 from koordlet.host.files import KeptFiles
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 
@@ -50,6 +51,10 @@ class CurrentKnobs:
             return self._text("cpu", "cpu.max", target)
         return _quota(self._text("cpu", "cpu.cfs_quota_us", target), self._text("cpu", "cpu.cfs_period_us", target))
 
+    def of(self, target: str, knobs: Sequence[Knob]) -> Mapping[Knob, str]:
+        """Return these knobs of a cgroup, each read when it is asked for first; one that cannot be read is absent."""
+        return _OnDemand(self, target, knobs)
+
     def keep(self, targets: Collection[str]) -> None:
         """Close the files of all other cgroups."""
         for gone in self._known.difference(targets):
@@ -74,6 +79,36 @@ class CurrentKnobs:
             raise CgroupGone(target)
         self._absent.pop((name, target), None)
         return content.decode(errors="replace").strip()
+
+
+class _OnDemand(Mapping[Knob, str]):
+    __slots__ = ("_current", "_knobs", "_read", "_target")
+
+    def __init__(self, current: CurrentKnobs, target: str, knobs: Sequence[Knob]) -> None:
+        self._current, self._target, self._knobs = current, target, knobs
+        self._read: dict[Knob, str | None] = {}
+
+    def __getitem__(self, knob: Knob) -> str:
+        if knob not in self._read:
+            self._read[knob] = self._ask(knob)
+        value = self._read[knob]
+        if value is None:
+            raise KeyError(knob)
+        return value
+
+    def _ask(self, knob: Knob) -> str | None:
+        if knob not in self._knobs:
+            return None
+        try:
+            return self._current.read(knob, self._target)
+        except (Unsupported, CgroupGone, OSError, ValueError):
+            return None
+
+    def __iter__(self) -> Iterator[Knob]:
+        return (knob for knob in self._knobs if knob in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _close(files: Mapping[str, KeptFiles]) -> None:
