@@ -139,6 +139,12 @@ METRICS: tuple[Metric, ...] = (
         Unit.NS,
         "Time throttled by the cgroup's own quota, summed over CPUs",
     ),
+    counter(
+        "cpustat.forced_idle_ns",
+        "cgroup_cpu_forced_idle",
+        Unit.NS,
+        "Time that the cgroup's tasks kept hardware threads of their cores idle under core scheduling, by schedstats",
+    ),
     gauge("memstat.usage_bytes", "cgroup_memory_usage", Unit.BYTES, "Memory charged to the cgroup"),
     gauge("memstat.limit_bytes", "cgroup_memory_limit", Unit.BYTES, "Memory limit; absent where there is none"),
     gauge("memstat.file_bytes", "cgroup_memory_file", Unit.BYTES, "Page cache charged to the cgroup"),

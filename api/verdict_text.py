@@ -28,6 +28,7 @@ _LOSSES = {
     ("cpu", "irq"): "to interrupts",
     ("cpu", "steal"): "on CPUs that did not run",
     ("cpu", "smt_sibling"): "sharing a core",
+    ("cpu", "forced_idle"): "on CPUs that core scheduling kept idle",
     ("memory", "reclaim"): "in reclaim",
     ("memory", "own_placement"): "on memory of another NUMA node",
     ("memory", "compaction"): "in memory compaction",

@@ -133,6 +133,8 @@ class Attributor:
         if not source.takers or not self._view.has(source.takers):
             return []
         taken = np.maximum(np.nan_to_num(self._view.rate(source.takers)), 0.0)
+        if source.takers_below:
+            taken = np.where(self._view.tree.leaves, taken, 0.0)
         whole = float(taken.sum())
         heaviest = np.flatnonzero(taken > MIN_SHARE * whole).tolist()
         paths = {row: self._view.cgroups[row].path for row in heaviest}

@@ -122,6 +122,8 @@ class BlameSource:
     taken in the tick. Correlated, for it does not show from which cgroup it was taken."""
     least_taken: float = 0.0
     """With `takers`: what others must have taken in a second; less is not their doing."""
+    takers_below: bool = False
+    """True where that column of a cgroup holds those below it too: only leaves are culprits then."""
     suspects: str = ""
     """Activity column to correlate with the loss, for the part that no table explains."""
     published: bool = False

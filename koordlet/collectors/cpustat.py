@@ -8,6 +8,8 @@ from koordlet.host.files import KeptFiles, flat_keyed
 
 COLUMNS = ("cpustat.periods", "cpustat.throttled_periods", "cpustat.throttled_ns")
 
+FORCED_IDLE = b"core_sched.force_idle_usec"
+
 
 class CpuStat(FileCollector):
     """Quota of a cgroup and its own throttling, as opposed to time lost to neighbours.
@@ -28,11 +30,11 @@ class CpuStat(FileCollector):
         """Works wherever there is a cpu hierarchy."""
         files = [PerCgroupFile(KeptFiles(host.hierarchies.cpu, "cpu.stat"), COLUMNS, parse_cpu_stat)]
         if host.hierarchies.version == 2:
-            files = [
-                PerCgroupFile(
-                    KeptFiles(host.hierarchies.cpu, "cpu.stat"), (*COLUMNS, "cpustat.usage_ns"), parse_cpu_stat_v2
-                )
-            ]
+            kept, used = KeptFiles(host.hierarchies.cpu, "cpu.stat"), (*COLUMNS, "cpustat.usage_ns")
+            if FORCED_IDLE in (kept.read("/") or b""):
+                files = [PerCgroupFile(kept, (*used, "cpustat.forced_idle_ns"), parse_cpu_stat_of_cores)]
+            else:
+                files = [PerCgroupFile(kept, used, parse_cpu_stat_v2)]
         elif host.hierarchies.cpuacct:
             files.append(
                 PerCgroupFile(KeptFiles(host.hierarchies.cpuacct, "cpuacct.usage"), ("cpustat.usage_ns",), parse_usage)
@@ -55,6 +57,11 @@ def parse_cpu_stat_v2(content: bytes) -> tuple[float, float, float, float]:
         stat.get(b"throttled_usec", 0) * 1000,
         stat[b"usage_usec"] * 1000,
     )
+
+
+def parse_cpu_stat_of_cores(content: bytes) -> tuple[float, ...]:
+    """v2, in a kernel with core scheduling: the same, and the hardware threads' time that was kept idle in ns."""
+    return (*parse_cpu_stat_v2(content), flat_keyed(content)[FORCED_IDLE] * 1000)
 
 
 def parse_usage(content: bytes) -> tuple[float]:

@@ -32,7 +32,7 @@ from detector.explain.times import parse_time
 from detector.models.format import decode_models
 from detector.recording.format import decode_header, decode_stacks
 from detector.rules import load_rules
-from koordlet.collectors.cpustat import parse_cpu_stat, parse_cpu_stat_v2, parse_usage
+from koordlet.collectors.cpustat import parse_cpu_stat, parse_cpu_stat_of_cores, parse_cpu_stat_v2, parse_usage
 from koordlet.collectors.hostwide import parse_proc_stat
 from koordlet.collectors.iostat import parse_blkio, parse_io_stat
 from koordlet.collectors.kernelwork import parse_thread
@@ -208,6 +208,7 @@ PARSERS: Mapping[str, tuple[Callable[[str], Any], tuple[type[Exception], ...]]] 
     "cgroups-path": (path_of_spec, ()),
     "cpu.stat-v1": (lambda text: parse_cpu_stat(raw(text)), KERNEL_FILE),
     "cpu.stat-v2": (lambda text: parse_cpu_stat_v2(raw(text)), KERNEL_FILE),
+    "cpu.stat-cores": (lambda text: parse_cpu_stat_of_cores(raw(text)), KERNEL_FILE),
     "cpuacct.usage": (lambda text: parse_usage(raw(text)), KERNEL_FILE),
     "io.stat": (lambda text: parse_io_stat(raw(text)), KERNEL_FILE),
     "blkio": (lambda text: parse_blkio(raw(text)), KERNEL_FILE),

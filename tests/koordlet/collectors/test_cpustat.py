@@ -35,6 +35,15 @@ def test_cpu_stat_v2_is_in_ns_too(tmp_path: Path) -> None:
     assert found["cpustat.usage_ns"] == [9000]
 
 
+def test_forced_idle_is_read_where_the_kernel_has_core_scheduling(tmp_path: Path) -> None:
+    stat = "usage_usec 9\ncore_sched.force_idle_usec {}\nnr_periods 1\nnr_throttled 1\nthrottled_usec 3\n"
+    make_tree(tmp_path, {"cpu.stat": "usage_usec 20\ncore_sched.force_idle_usec 4\n", "a/cpu.stat": stat.format(4)})
+    found, _ = columns(CpuStat.open(make_host(tmp_path, 2)), A)
+    assert found["cpustat.forced_idle_ns"] == [4000]
+    (tmp_path / "cpu.stat").write_text("usage_usec 20\n")
+    assert "cpustat.forced_idle_ns" not in columns(CpuStat.open(make_host(tmp_path, 2)), A)[0]
+
+
 def test_only_cgroups_with_a_quota_are_read_out_of_turn(tmp_path: Path) -> None:
     for name, periods in (("a", 5), ("b", 0)):
         make_tree(tmp_path, {f"{name}/cpu.stat": f"usage_usec 1\nnr_periods {periods}\nnr_throttled 0\n"})
