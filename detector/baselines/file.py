@@ -76,7 +76,8 @@ def _body(data: bytes) -> _Body:
 
 def _check(record: CellRecord) -> None:
     where = f"{record.key.workload}, {record.signal}, octave {record.octave}"
-    numbers = (record.weight, record.first_seconds, record.last_seconds, record.kept_until_seconds, *record.counts)
+    times = (record.first_seconds, record.last_seconds, record.kept_until_seconds)
+    numbers = (record.weight, record.fall, record.falls, *times, *record.counts)
     if not 0 <= record.octave - LOWEST_OCTAVE < OCTAVES:
         raise BaselineRefused(f"{where}: octave is outside {LOWEST_OCTAVE}..{LOWEST_OCTAVE + OCTAVES - 1}")
     if len(record.buckets) != len(record.counts) or len(set(record.buckets)) != len(record.buckets):

@@ -172,6 +172,8 @@ class Baselines:
                 counts=tuple((cells.counts[row, used] * np.float32(scale)).tolist()),
                 ordinary_octave=float(levels["ordinary"][row]),
                 kept_until_seconds=float(levels["kept_until"][row]),
+                fall=float(levels["fall"][row]),
+                falls=float(levels["falls"][row]),
             )
             records.append(record)
         return tuple(sorted(records, key=_record_order))
@@ -196,6 +198,7 @@ class Baselines:
                 )
                 periods = self.policy.warm_periods if warm else 1
                 self.cells.levels.begin(row, level, periods, record.kept_until_seconds, now_seconds)
+                self.cells.levels.add_falls(row, record.fall, record.falls)
         self.refreshed[:] = 0
         self._refresh(now_seconds, self.cells.count)
 
@@ -313,6 +316,8 @@ class Baselines:
         kept = answered & levels.are_kept(rows, now_seconds)
         scatter = np.minimum(upper[kept] / np.maximum(expected[kept], UPPER_EDGES[0]), 2.0**NEAR_OCTAVES)
         upper[kept] = np.maximum(upper[kept], np.exp2(levels.columns["ordinary"][rows[kept]]) * scatter)
+        wander = expected[answered] * np.exp2(levels.reach(rows[answered]))
+        upper[answered] = np.maximum(upper[answered], wander)
         spread = np.maximum((quartile - expected) / _QUARTILE_SIGMAS, expected * RESOLUTION)
         spread = np.maximum(spread, UPPER_EDGES[0])
         score = (values - expected) / spread

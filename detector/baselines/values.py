@@ -119,3 +119,7 @@ class CellRecord:
     """Ordinary level, as a power of two; None: that of the sketch's median."""
     kept_until_seconds: float = 0.0
     """Until then the level stays ordinary without being seen, since it was told and accepted."""
+    fall: float = 0.0
+    """Mean of the roots of the ways down, in octaves, from period to period ..."""
+    falls: float = 0.0
+    """... of so many periods."""

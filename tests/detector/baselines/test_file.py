@@ -74,6 +74,7 @@ def test_time_spent_switched_off_ages() -> None:
         pytest.param(signed(body(buckets=[9999], counts=[1.0])), "bucket", id="bucket outside"),
         pytest.param(signed(body(weight=-1.0)), "negative", id="negative weight"),
         pytest.param(signed(body(kept_until_seconds=-1.0)), "negative", id="kept until before all time"),
+        pytest.param(signed(body(fall=-0.1)), "negative", id="a way down that goes up"),
         pytest.param(signed(body(ordinary_octave=1e300)), "ordinary level", id="ordinary beyond all values"),
     ],
 )

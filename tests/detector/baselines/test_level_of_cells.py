@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from detector.baselines.file import decode, encode
 from detector.baselines.learner import Baselines
 from detector.baselines.values import BaselineSample, WorkloadKey
 
@@ -61,3 +62,22 @@ def test_a_workload_of_which_all_replicas_are_excluded_is_still_looked_at() -> N
     for second in range(300, 900):
         assert not taught(baselines, BEGIN + second, 8.0, 8.0, excluded=(True, True))
     assert baselines.cells.levels.columns["recent"][0] == pytest.approx(3.0, abs=0.1)
+
+
+def test_a_service_that_wanders_is_judged_by_how_far_it_wanders() -> None:
+    """Two hours of a level that goes up and down by a factor of 1.6; what it has shown so far is a part of its reach.
+
+    A file keeps it: a restarted agent does not learn it anew.
+    """
+    draw, baselines, at = np.random.default_rng(9), Baselines(), 0.0
+    values = []
+    for second in range(7200):
+        at = 0.999 * at + draw.normal(0, 0.02)
+        values.append(0.01 * np.exp(at))
+        baselines.learn(replicas(values[-1]), BEGIN + second)
+    now = BEGIN + 7200.0
+    ordinary = 2 ** baselines.cells.levels.columns["ordinary"][0]
+    upper = baselines.judge(replicas(0.01), now)["cpi"].upper[0]
+    assert 2.2 * ordinary < upper < 3.0 * ordinary
+    restarted = decode(encode(baselines, now), now)
+    assert restarted.judge(replicas(0.01), now)["cpi"].upper[0] == pytest.approx(upper, rel=0.01)

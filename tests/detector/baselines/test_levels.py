@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from detector.baselines.levels import LOWER_PERIODS, Levels, middle_octave, octaves_of
+from detector.baselines.levels import LOWER_PERIODS, MOST_REACH_OCTAVES, NEAR_OCTAVES, Levels, middle_octave, octaves_of
 from detector.baselines.sketch import BUCKETS, bucket_of
 
 DAY = 86_400.0
@@ -40,6 +40,47 @@ def cell() -> Cell:
     made = Cell()
     assert made.feed(0.0, 180, ready=False) == 1.0
     return made
+
+
+def wandering(minutes: int, deviation: float, seed: int = 3) -> list[float]:
+    """Octaves of a level that moves at random and comes back within a quarter of an hour, as its own work does."""
+    draw, at, found = np.random.default_rng(seed), 0.0, []
+    for _second in range(60 * minutes):
+        at = 0.999 * at + draw.normal(0.0, deviation * np.sqrt(1 - 0.999**2))
+        found.append(at)
+    return found
+
+
+def test_what_comes_down_by_itself_again_and_again_reaches_higher(cell: Cell) -> None:
+    for octave in wandering(240, 0.65):
+        cell.feed(octave, 1)
+    assert 1.2 < cell.levels.reach(ROW)[0] <= MOST_REACH_OCTAVES
+    cell.feed(cell.ordinary + 1.1, 300)
+    assert cell.feed(cell.ordinary + 1.1, 300) == 1.0
+
+
+@pytest.mark.parametrize(
+    "octaves",
+    [
+        pytest.param([0.0] * 240, id="steady"),
+        pytest.param([min(0.1375 * (minute // 5), 1.6) for minute in range(240)], id="slowed-step-by-step"),
+        pytest.param([1.58 if minute % 60 >= 50 else 0.0 for minute in range(240)], id="ten-minutes-of-each-hour"),
+    ],
+)
+def test_what_a_neighbour_does_is_no_wandering(cell: Cell, octaves: list[float]) -> None:
+    draw = np.random.default_rng(1)
+    for octave in octaves:
+        for noise in draw.normal(0.0, 0.07, 60).tolist():
+            cell.feed(octave + noise, 1)
+    assert cell.levels.reach(ROW)[0] < NEAR_OCTAVES / 2
+
+
+def test_a_reach_is_added_by_the_periods_in_which_it_was_seen() -> None:
+    levels = Levels(3 * DAY, 60.0, count=1)
+    levels.add_falls(0, 0.3, 60.0)
+    levels.add_falls(0, 0.1, 180.0)
+    assert levels.columns["fall"][0] == pytest.approx(0.15)
+    assert levels.columns["falls"][0] == 240.0
 
 
 def test_until_a_cell_is_ready_all_levels_teach() -> None:
