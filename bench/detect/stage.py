@@ -158,10 +158,11 @@ class Stage:
         self._cgroups.pop(role).remove()
 
     @contextmanager
-    def harm(self) -> Iterator[None]:
-        """Within it, the claimed loss happens; the first process started in it marks the onset."""
+    def harm(self, began: float | None = None) -> Iterator[None]:
+        """Within it, the claimed loss happens; the first process started in it marks the onset, unless it `began`
+        earlier (seconds of the wall clock)."""
         self._sample()
-        onset = time.time()
+        onset = time.time() if began is None else began
         yield
         self._sample()
         self.harmed = (onset, time.time())

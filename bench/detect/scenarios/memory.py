@@ -95,21 +95,24 @@ def _thief(stage: Stage) -> None:
     stage.start("victim", loads.fio("victim", folder / "victim", *reads, "--bs=4k", "--rate_iops=20000"), stage.near)
     stage.wait(2 * SETTLE_SECONDS)
     stage.start("thief", loads.fio("thief", folder / "thief", *reads, "--bs=64k"), stage.far)
-    _until_harmed(stage, lambda: refaults(stat), LOST_PAGES)
-    with stage.harm():
+    began = _until_harmed(stage, lambda: refaults(stat), LOST_PAGES)
+    with stage.harm(began):
         stage.wait(2 * HARM_SECONDS)
         stage.stop("thief")
     stage.wait(RECOVER_SECONDS)
 
 
-def _until_harmed(stage: Stage, counter: Callable[[], float], rate: float) -> None:
-    """Wait for a second in which a counter grows by what proves harm; shorter spans have bursts that are none."""
+def _until_harmed(stage: Stage, counter: Callable[[], float], rate: float) -> float:
+    """Wait for a second in which a counter grows by what proves harm, and return the time at which it began.
+
+    Shorter spans have bursts that are no harm.
+    """
     deadline = time.monotonic() + FILL_SECONDS
     while True:
-        before = counter()
+        began, before = time.time(), counter()
         stage.wait(1.0)
         if counter() - before >= rate:
-            return
+            return began
         if time.monotonic() > deadline:
             raise TimeoutError("the neighbour does no harm")
 
@@ -126,8 +129,8 @@ def _huge_pages(stage: Stage) -> None:
     stage.start("hog", loads.fio("cache", folder / "cache", *reads, *_CACHED), stage.far)
     stage.start("hog", loads.stress("--vm", "2", "--vm-bytes", "2g", *huge), stage.far)
     victim = stage.cgroup("victim")
-    _until_harmed(stage, lambda: measure(victim).get(STALLED_MEMORY, 0.0), LEAST_STALLED)
-    with stage.harm():
+    began = _until_harmed(stage, lambda: measure(victim).get(STALLED_MEMORY, 0.0), LEAST_STALLED)
+    with stage.harm(began):
         stage.wait(HARM_SECONDS)
         stage.stop("hog")
     stage.wait(RECOVER_SECONDS)
