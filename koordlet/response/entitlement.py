@@ -10,7 +10,7 @@ its siblings in proportion to their weights (the fluid limit of CFS and EEVDF). 
 a hundred spinning threads use the whole share of their cgroup, and what they wait above it is no neighbour's doing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,38 +23,45 @@ LEAST_WEIGHT = 1.0
 """cpu.weight of best-effort work, as the kubelet gives to its BestEffort class (2 cpu.shares)."""
 
 
-def fair_shares(amount: float, wanted: Floats, weights: Floats) -> Floats:
-    """Divide `amount` among competitors by weight; none gets more than it wants, and the rest goes to the others."""
-    if not len(wanted):
-        return np.zeros(0)
-    weights = np.where(weights > 0, weights, DEFAULT_WEIGHT)
-    order = np.argsort(wanted / weights, kind="stable")
-    want, weight = wanted[order], weights[order]
-    before = np.concatenate([[0.0], np.cumsum(want)[:-1]])  # infinite wishes come last
-    left = np.cumsum(weight[::-1])[::-1]
-    level = np.maximum(amount - before, 0.0) / left
-    unmet = np.flatnonzero(want > level * weight)
-    if not len(unmet):
-        return wanted.copy()
-    first = int(unmet[0])
-    shares = want.copy()
-    shares[first:] = level[first] * weight[first:]
-    found = np.empty(len(wanted))
-    found[order] = shares
-    return found
+class Competitors:
+    """The children of one cgroup with their wishes and weights, ordered once for the shares of many of them."""
+
+    def __init__(self, wanted: Floats, weights: Floats) -> None:
+        """`wanted` in cores, `weights` as of cgroup v2; both of shape (children,)."""
+        weights = np.where(weights > 0, weights, DEFAULT_WEIGHT)
+        order = np.argsort(wanted / weights, kind="stable")
+        self._place = np.empty(len(order), dtype=np.intp)
+        self._place[order] = np.arange(len(order))
+        self._wanted, self._weights = wanted[order], weights[order]
+        self._before = np.concatenate([[0.0], np.cumsum(self._wanted)])
+        self._left = np.cumsum(self._weights[::-1])[::-1]
+        self._wanted_per_weight = self._wanted / self._weights
+
+    def share_of(self, child: int, amount: float) -> float:
+        """Return what a child gets of an amount if it wants all of it and its siblings what they want."""
+        place = int(self._place[child])
+        own_want, own_weight = float(self._wanted[place]), float(self._weights[place])
+        before, left = self._before[:-1].copy(), self._left.copy()
+        before[place + 1 :] -= own_want  # it comes last, so that others come before it and share with it
+        left[place + 1 :] += own_weight
+        level = np.maximum(amount - before, 0.0) / left
+        unmet = self._wanted_per_weight > level
+        unmet[place] = False
+        first = int(unmet.argmax())
+        if unmet[first]:
+            return float(level[first]) * own_weight
+        return max(amount - (float(self._before[-1]) - own_want), 0.0)
 
 
-def share_by_weight(cores: float, levels: Sequence[tuple[Floats, Floats, int]]) -> float:
+def share_by_weight(cores: float, levels: Iterable[tuple[Competitors, int]]) -> float:
     """Return the cores that a cgroup may use by weight.
 
-    Each level, outermost first, has the wishes and weights of all children of one cgroup, and the place of the one that
-    leads to the cgroup. On the way down, that one is taken to want all it can get.
+    Each level, outermost first, has all children of one cgroup, and the place of the one that leads to the cgroup. On
+    the way down, that one is taken to want all it can get.
     """
     amount = cores
-    for wanted, weights, place in levels:
-        asking = wanted.copy()
-        asking[place] = np.inf
-        amount = float(fair_shares(amount, asking, weights)[place])
+    for competitors, place in levels:
+        amount = competitors.share_of(place, amount)
     return amount
 
 

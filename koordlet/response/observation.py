@@ -16,7 +16,14 @@ from api.tree_classes import TreeClasses
 from api.verdicts import HYPERVISOR, Verdict, is_self_inflicted
 from api.window import Delta, Window
 from detector.blame import Blame, blame_between
-from koordlet.response.entitlement import DEFAULT_WEIGHT, LEAST_WEIGHT, claimable, entitled_cores, share_by_weight
+from koordlet.response.entitlement import (
+    DEFAULT_WEIGHT,
+    LEAST_WEIGHT,
+    Competitors,
+    claimable,
+    entitled_cores,
+    share_by_weight,
+)
 from koordlet.response.host_capabilities import HostCapabilities
 from koordlet.response.subtrees import Subtrees
 
@@ -35,11 +42,11 @@ def no_blame(_resource: str) -> Blame | None:
 
 @dataclass(frozen=True)
 class _Level:
-    """Cgroups below one, with the cores that each wants and the weight that it counts with."""
+    """Cgroups below one, and how they compete."""
 
-    rows: NDArray[np.intp]
-    wanted: Floats
-    weights: Floats
+    place_of: Mapping[int, int]
+    """Row to place among them."""
+    competitors: Competitors
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,7 @@ class Observation:
             if row is None:
                 continue
             level = self._level(parent(each), yields=yields)
-            levels.append((level.wanted, level.weights, int(np.flatnonzero(level.rows == row)[0])))
+            levels.append((level.competitors, level.place_of[row]))
         share = share_by_weight(float(len(self.capabilities.cpus)), levels)
         quotas = [self.capabilities.cgroup_quota_us.get(each) for each in lineage(path)]
         return entitled_cores(
@@ -190,7 +197,8 @@ class Observation:
                 behind = [self.classes_within(self.cgroups[each].path) == _BEST_EFFORT for each in rows.tolist()]
                 weights = np.where(behind, LEAST_WEIGHT, weights)
             wanted = self.subtrees.sums(self.wanted_cores, rows)
-            self._levels[path, yields] = _Level(rows, wanted, np.nan_to_num(weights))
+            place_of = {row: place for place, row in enumerate(rows.tolist())}
+            self._levels[path, yields] = _Level(place_of, Competitors(wanted, np.nan_to_num(weights)))
         return self._levels[path, yields]
 
     @cached_property

@@ -5,9 +5,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.response.entitlement import claimable, entitled_cores, fair_shares, share_by_weight
+from koordlet.response.entitlement import (
+    DEFAULT_WEIGHT,
+    Competitors,
+    Floats,
+    claimable,
+    entitled_cores,
+    share_by_weight,
+)
 
 NAN, INF = float("nan"), float("inf")
+
+
+def fair_shares(amount: float, wanted: Floats, weights: Floats) -> Floats:
+    """Divide `amount` among competitors by weight; none gets more than it wants, and the rest goes to the others."""
+    if not len(wanted):
+        return np.zeros(0)
+    weights = np.where(weights > 0, weights, DEFAULT_WEIGHT)
+    order = np.argsort(wanted / weights, kind="stable")
+    want, weight = wanted[order], weights[order]
+    before = np.concatenate([[0.0], np.cumsum(want)[:-1]])  # infinite wishes come last
+    left = np.cumsum(weight[::-1])[::-1]
+    level = np.maximum(amount - before, 0.0) / left
+    unmet = np.flatnonzero(want > level * weight)
+    if not len(unmet):
+        return wanted.copy()
+    first = int(unmet[0])
+    shares = want.copy()
+    shares[first:] = level[first] * weight[first:]
+    found = np.empty(len(wanted))
+    found[order] = shares
+    return found
 
 
 @pytest.mark.parametrize(
@@ -42,9 +70,23 @@ def test_shares_are_fair(rows: list[tuple[float, float]], amount: float) -> None
         assert (shares[unmet] / weights[unmet]).min() >= (shares / weights).max() - 1e-6
 
 
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.just(0.0) | st.floats(0.1, 10_000)), min_size=1, max_size=20),
+    st.floats(0.1, 64),
+)
+def test_one_share_is_that_of_a_division_where_it_wants_all(rows: list[tuple[float, float]], amount: float) -> None:
+    wanted, weights = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    competitors = Competitors(wanted, weights)
+    for child in range(len(rows)):
+        asking = wanted.copy()
+        asking[child] = INF
+        expected = fair_shares(amount, asking, weights)[child]
+        assert competitors.share_of(child, amount) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
 def test_a_share_is_divided_on_each_level() -> None:
-    outer = (np.array([50.0, 50.0]), np.array([100.0, 100.0]), 0)
-    inner = (np.array([0.0, 10.0]), np.array([100.0, 300.0]), 0)
+    outer = (Competitors(np.array([50.0, 50.0]), np.array([100.0, 100.0])), 0)
+    inner = (Competitors(np.array([0.0, 10.0]), np.array([100.0, 300.0])), 0)
     assert share_by_weight(4.0, [outer]) == pytest.approx(2.0)
     assert share_by_weight(4.0, [outer, inner]) == pytest.approx(0.5)
 
