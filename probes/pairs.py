@@ -12,72 +12,70 @@ Ids = NDArray[np.uint64]
 
 
 _KEPT_RATIO = 0.5 ** (1 / 30)
-"""Part of a pair's weight that one addition leaves: with one a second, half of it after 30 seconds."""
+"""Part of a pair's weight that one table leaves: with one a second, half of it after 30 seconds."""
 _LEVELS_AT_ONCE = 3
-"""Levels of the hierarchy that a pair may rise in one addition, before it is `OTHER_ID`'s."""
+"""Levels of the hierarchy that a pair may rise before one table, until it is `OTHER_ID`'s."""
+_BETWEEN_TABLES = 4
+"""Times as many pairs as a table has are collected before it."""
 
 
 class PairLedger:
-    """Cumulative amounts for each (victim, culprit), at most `max_pairs` of them.
+    """Cumulative amounts for each (victim, culprit), at most `max_pairs` of them in a table.
 
     When there are more, the pairs of all victims with the least in the last half minute or so are folded: what they
     grew by goes to the cgroup above the culprit, so that hundreds of small ones get one name, or to
     `OTHER_ID` where the victim is in that cgroup too. What a table told of them before is `OTHER_ID`'s, whose growth
     readers do not count where pairs are gone; no amount is lost. What was large long ago does not keep the place of a
     newcomer.
+
+    Pairs that a table told go when the next one is made and never between the two, whatever number of additions there
+    is: one that came again would not be gone.
     """
 
     def __init__(self, max_pairs: int = 8192) -> None:
         self._max_pairs = max_pairs
         self.parents = Parents()
         """Of the cgroups that occur here; without them all that is folded is `OTHER_ID`'s."""
-        self._victims: Ids = np.empty(0, dtype=np.uint64)
-        self._culprits: Ids = np.empty(0, dtype=np.uint64)
-        self._amounts: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
-        self._told: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
-        """Of the amounts, what the last table had."""
-        self._weights: NDArray[np.float64] = np.empty(0)
-        """Amounts that fade, by which pairs are folded."""
+        self._pairs = _Pairs.none()
 
     def add(self, victims: Ids, culprits: Ids, amounts: NDArray[np.uint64]) -> None:
         """Add amounts pair by pair; all three have shape (n,)."""
         if not len(victims):
             return
-        # Ids become small numbers first: sorting those is many times faster.
-        known_victims, victim_codes = np.unique(np.concatenate([self._victims, victims]), return_inverse=True)
-        known_culprits, culprit_codes = np.unique(np.concatenate([self._culprits, culprits]), return_inverse=True)
-        pairs = _Pairs(
-            known_victims,
-            known_culprits,
-            victim_codes * len(known_culprits) + culprit_codes,
-            np.concatenate([self._amounts, amounts.astype(np.uint64)]),
-            np.concatenate([self._told, np.zeros(len(victims), dtype=np.uint64)]),
-            np.concatenate([self._weights * _KEPT_RATIO, amounts.astype(np.float64)]),
-        ).summed()
-        for level in range(_LEVELS_AT_ONCE):
-            if len(pairs.codes) <= self._max_pairs:
-                break
-            parents = Parents() if level == _LEVELS_AT_ONCE - 1 else self.parents
-            pairs = pairs.folded(self._max_pairs // 2, parents)
-        width = len(pairs.culprits)
-        self._victims, self._culprits = pairs.victims[pairs.codes // width], pairs.culprits[pairs.codes % width]
-        self._amounts, self._told, self._weights = pairs.amounts, pairs.told, pairs.weights
+        pairs = self._pairs.with_more(victims, culprits, amounts)
+        # Of pairs that were told only the growth is folded here: how many are told is bounded by their table.
+        self._pairs = self._fitted(pairs, _BETWEEN_TABLES * self._max_pairs, keeps_told=True)
+
+    @property
+    def collected(self) -> int:
+        """Number of pairs that are kept at present."""
+        return len(self._pairs.codes)
 
     def forget(self, ids: Ids) -> None:
         """Drop every pair whose victim is among `ids`; what a gone culprit did to the living stays."""
-        if len(self._victims):
-            keep = ~np.isin(self._victims, ids)
-            self._victims, self._culprits = self._victims[keep], self._culprits[keep]
-            self._amounts, self._told, self._weights = self._amounts[keep], self._told[keep], self._weights[keep]
+        self._pairs = self._pairs.without_victims(ids)
 
     def table(self, column: str) -> Table:
         """All pairs as a table keyed by `cgroup` (victim) and `culprit`; what is folded later counts them as told."""
-        self._told = self._amounts
-        return Table({"cgroup": self._victims, "culprit": self._culprits}, {column: self._amounts})
+        pairs = self._fitted(self._pairs, self._max_pairs, keeps_told=False)
+        self._pairs = pairs._replace(told=pairs.amounts, weights=pairs.weights * _KEPT_RATIO)
+        victims, culprits = pairs.ids()
+        return Table({"cgroup": victims, "culprit": culprits}, {column: pairs.amounts})
+
+    def _fitted(self, pairs: "_Pairs", most: int, *, keeps_told: bool) -> "_Pairs":
+        for level in range(_LEVELS_AT_ONCE):
+            if len(pairs.codes) <= most:
+                break
+            parents = Parents() if level == _LEVELS_AT_ONCE - 1 else self.parents
+            pairs = pairs.folded(self._max_pairs // 2, parents, keeps_told=keeps_told)
+        return pairs
 
 
 class _Pairs(NamedTuple):
-    """Rows of a ledger, by numbers of their victims and culprits: `codes` are victim x number of culprits + culprit."""
+    """Rows of a ledger, by numbers of their victims and culprits: `codes` are victim x number of culprits + culprit.
+
+    `told` is what the last table had of the amounts; by the weights, which fade, pairs are folded.
+    """
 
     victims: Ids
     culprits: Ids
@@ -85,6 +83,41 @@ class _Pairs(NamedTuple):
     amounts: NDArray[np.uint64]
     told: NDArray[np.uint64]
     weights: NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> "_Pairs":
+        """No rows."""
+        ids = np.empty(0, dtype=np.uint64)
+        return cls(ids, ids, np.empty(0, dtype=np.intp), ids, ids, np.empty(0))
+
+    def ids(self) -> tuple[Ids, Ids]:
+        """Victim and culprit of each row."""
+        if not len(self.codes):
+            return self.victims[:0], self.culprits[:0]
+        victims, culprits = np.divmod(self.codes, len(self.culprits))
+        return self.victims[victims], self.culprits[culprits]
+
+    def with_more(self, victims: Ids, culprits: Ids, amounts: NDArray[np.uint64]) -> "_Pairs":
+        """Add amounts of which no table has told; numbers only the cgroups that still occur."""
+        # Ids become small numbers first: sorting those is many times faster.
+        mine = self.ids()
+        known_victims, victim_codes = np.unique(np.concatenate([mine[0], victims]), return_inverse=True)
+        known_culprits, culprit_codes = np.unique(np.concatenate([mine[1], culprits]), return_inverse=True)
+        return _Pairs(
+            known_victims,
+            known_culprits,
+            victim_codes * len(known_culprits) + culprit_codes,
+            np.concatenate([self.amounts, amounts.astype(np.uint64)]),
+            np.concatenate([self.told, np.zeros(len(victims), dtype=np.uint64)]),
+            np.concatenate([self.weights, amounts.astype(np.float64)]),
+        ).summed()
+
+    def without_victims(self, ids: Ids) -> "_Pairs":
+        """All rows but those of some victims."""
+        kept = ~np.isin(self.ids()[0], ids)
+        return self._replace(
+            codes=self.codes[kept], amounts=self.amounts[kept], told=self.told[kept], weights=self.weights[kept]
+        )
 
     def summed(self) -> "_Pairs":
         """One row for each pair, sorted."""
@@ -98,8 +131,11 @@ class _Pairs(NamedTuple):
             weights=np.add.reduceat(self.weights[order], starts),
         )
 
-    def folded(self, heaviest: int, parents: Parents) -> "_Pairs":
-        """All but the heaviest go up to the cgroup above the culprit, or to `OTHER_ID`."""
+    def folded(self, heaviest: int, parents: Parents, *, keeps_told: bool) -> "_Pairs":
+        """What all but the heaviest grew by goes up to the cgroup above the culprit, or to `OTHER_ID`.
+
+        What was told of them goes to `OTHER_ID`, or with `keeps_told` stays where it is.
+        """
         small = np.argpartition(self.weights, len(self.weights) - heaviest)[: len(self.weights) - heaviest]
         victims, culprits = np.divmod(self.codes, len(self.culprits))
         above = parents.above(self.culprits)
@@ -122,10 +158,11 @@ class _Pairs(NamedTuple):
         stays[small] = False
         grown, was_told = small[has_grown], small[self.told[small] > 0]
         told = self.told[was_told]
+        left = codes[was_told] if keeps_told else first_code[was_told] + other
         return _Pairs(
             self.victims,
             known,
-            np.concatenate([codes[stays], goal[has_grown], first_code[was_told] + other]),
+            np.concatenate([codes[stays], goal[has_grown], left]),
             np.concatenate([self.amounts[stays], self.amounts[grown] - self.told[grown], told]),
             np.concatenate([self.told[stays], np.zeros(len(grown), dtype=np.uint64), told]),
             np.concatenate([self.weights[stays], self.weights[grown], np.zeros(len(told))]),

@@ -13,8 +13,8 @@ from probes.pairs import PairLedger
 from probes.parents import Parents
 
 MILLISECOND = 1_000_000
-_IDS = st.integers(1, 59)
-"""Cgroups of `_jobs(40)`, and some that are not known."""
+_VICTIMS, _CULPRITS = st.sampled_from([2, 5, 59]), st.sampled_from([1, 2, 3, *range(5, 14), 58, 59])
+"""Cgroups of `_jobs(40)`, and some that are not known; few enough for pairs to come again."""
 
 
 def _amounts(ledger: PairLedger) -> dict[tuple[int, int], int]:
@@ -32,11 +32,14 @@ def test_a_newcomer_is_named_among_pairs_that_were_there_for_long() -> None:
     victims, culprits = np.repeat(np.arange(1, 501), 20), np.tile(np.arange(1000, 1020), 500)
     for _ in range(300):
         _add(ledger, victims, culprits, np.full(len(victims), 2 * MILLISECOND))
+        ledger.table("x")
+    before = 0
     for _ in range(3):
-        before = _amounts(ledger).get((7, 5000), 0)
         newcomer = np.append(victims, 7), np.append(culprits, 5000)
         _add(ledger, *newcomer, np.append(np.full(len(victims), 2 * MILLISECOND), 300 * MILLISECOND))
-        assert _amounts(ledger)[7, 5000] - before == 300 * MILLISECOND
+        after = _amounts(ledger)[7, 5000]
+        assert after - before == 300 * MILLISECOND
+        before = after
 
 
 def test_folding_loses_no_amount_of_any_victim() -> None:
@@ -139,19 +142,57 @@ def test_lone_containers_of_many_pods_go_up_until_they_fit() -> None:
     assert sum(amounts.values()) == 300 * MILLISECOND
 
 
+@pytest.mark.parametrize("additions", [2, 3, 6])
+def test_pairs_that_come_again_before_the_next_table_are_not_the_others_growth(additions: int) -> None:
+    infos = _jobs(100)
+    ledger, jobs = PairLedger(max_pairs=64), np.arange(FIRST_JOB, FIRST_JOB + 100)
+    ledger.parents = Parents(lambda: infos)
+    _add(ledger, np.full(3, WEB), jobs[:3], np.full(3, 100_000 * MILLISECOND))
+    for _ in range(900):  # those are quiet for long
+        _add(ledger, np.array([CI]), np.array([WEB]), np.array([MILLISECOND]))
+        ledger.table("x")
+    before = _amounts(ledger)
+    assert before[WEB, FIRST_JOB] == 100_000 * MILLISECOND
+    _add(ledger, np.full(97, WEB), jobs[3:], np.full(97, MILLISECOND))
+    for _ in range(additions - 1):
+        _add(ledger, np.full(3, WEB), jobs[:3], np.full(3, MILLISECOND))
+    after = _amounts(ledger)
+    grown = _growth(before, after)
+    assert (WEB, OTHER_ID) not in grown
+    assert sum(grown.values()) == (97 + 3 * (additions - 1)) * MILLISECOND
+    read = blame_between(_frame(0, before), _frame(1, after), "cpu.blame")
+    assert read.sums(np.array([WEB], dtype=np.uint64)) == pytest.approx([0.097 + 0.003 * (additions - 1)])
+    assert len(after) <= 64
+
+
+def test_any_number_of_additions_without_a_table_takes_bounded_memory() -> None:
+    infos = _jobs(1000)
+    ledger, sizes = PairLedger(max_pairs=64), []
+    ledger.parents = Parents(lambda: infos)
+    _add(ledger, np.full(60, WEB), np.arange(FIRST_JOB, FIRST_JOB + 60), np.full(60, 9 * MILLISECOND))
+    before = _amounts(ledger)
+    for step in range(50):
+        _add(ledger, np.full(20, WEB), FIRST_JOB + 20 * step + np.arange(20), np.full(20, MILLISECOND))
+        sizes.append(ledger.collected)
+    assert max(sizes) <= 4 * 64
+    grown = _growth(before, _amounts(ledger))
+    assert sum(grown.values()) == 1000 * MILLISECOND
+    assert (WEB, OTHER_ID) not in grown
+
+
 @given(st.data())
 def test_folding_into_parents_keeps_each_victims_sum_and_blames_none_that_it_is_in(data: st.DataObject) -> None:
     infos = _jobs(40)
-    ledger, total = PairLedger(max_pairs=16), dict.fromkeys(range(1, 60), 0)
+    ledger, total = PairLedger(max_pairs=8), dict.fromkeys(range(1, 60), 0)
     ledger.parents = Parents(lambda: infos)
     before: dict[tuple[int, int], int] = {}
     for _ in range(6):
-        rows = data.draw(st.lists(st.tuples(_IDS, _IDS, st.integers(1, 1000)), min_size=1, max_size=60))
-        rows = [row for row in rows if row[1] != JOBS]
         grown = dict.fromkeys(total, 0)
-        for victim, _culprit, amount in rows:
-            grown[victim] += amount
-        _add(ledger, *np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+        for _ in range(data.draw(st.integers(1, 4))):
+            rows = data.draw(st.lists(st.tuples(_VICTIMS, _CULPRITS, st.integers(1, 1000)), min_size=1, max_size=40))
+            for victim, _culprit, amount in rows:
+                grown[victim] += amount
+            _add(ledger, *np.array(rows, dtype=np.int64).reshape(-1, 3).T)
         after = _amounts(ledger)
         for (victim, culprit), amount in _growth(before, after).items():
             grown[victim] -= amount
