@@ -13,6 +13,7 @@ from api.verdict_text import USUAL
 from api.verdicts import OWN_THREADS, Verdict, VerdictState
 from detector.arrays import Flags, Floats
 from detector.baselines.values import BaselinePolicy
+from detector.breaks import Between, no_breaks
 from detector.correlation import History
 from detector.hysteresis import SECOND_NS, Hysteresis, Timing
 from detector.judging.rule_state import RuleState
@@ -108,17 +109,24 @@ class RuleEngine:
         """Time until the rules may open again, shape (rules, cgroups)."""
         return self._hysteresis.cooldown_left_ns(self.memory, now_ns)
 
-    def step(self, view: View, now_ns: int, suspicious: Flags | None = None) -> list[Verdict]:
+    def step(
+        self,
+        view: View,
+        now_ns: int,
+        suspicious: Flags | None = None,
+        between: Between = no_breaks,
+    ) -> list[Verdict]:
         """Verdicts that open, change or close in this tick, by victim and rule.
 
-        `now_ns` is a monotonic time; `suspicious` marks the cgroups that anomaly models suspect.
+        `now_ns` is a monotonic time; `suspicious` marks the cgroups that anomaly models suspect; `between` is called
+        between the parts of the work.
         """
         memory = self.memory
         gone = frozenset(memory.align(view.ids).tolist())
         verdicts = [self._closing(place, one, view) for place, one in list(self.open) if one in gone]
         verdicts += [_closed(verdict, view) for verdict in self.retired]
         self.retired.clear()
-        tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of)
+        tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of, between)
         self._remember(tick)
         met = tick.met
         self._hysteresis.see(memory, met, tick.lost, tick.limits, now_ns, ~tick.superseded)
@@ -129,6 +137,7 @@ class RuleEngine:
         self._count_earlier(opening, now_ns)
         self._hysteresis.open(memory, opening, now_ns)
         for place in np.flatnonzero((opening | persisting).any(axis=1)).tolist():
+            between()
             verdicts += self._updates.updates(tick, place, opening[place], persisting[place])
         return sorted(verdicts, key=lambda verdict: (verdict.victim, verdict.rule))
 

@@ -19,6 +19,7 @@ from api.window import Window
 from detector.baselines.learner import Baselines
 from detector.baselines.state import BaselinesState, baselines_state, restore_baselines
 from detector.baselines.values import BaselinePolicy, CellRecord, WorkloadKey
+from detector.breaks import Between, no_breaks
 from detector.cgroup_tree import CgroupTree
 from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
 from detector.cpi2.published import Cpi2Policy
@@ -172,17 +173,22 @@ class Judge:
         """
         return diagnose(self._engine, path)
 
-    def step(self, frame: Frame) -> list[Verdict]:
-        """Return the verdicts that open, change or close with this frame, by victim and rule."""
+    def step(self, frame: Frame, between: Between = no_breaks) -> list[Verdict]:
+        """Return the verdicts that open, change or close with this frame, by victim and rule.
+
+        `between` is called between the parts of the work, so that it may be spread.
+        """
         self._add_frame(prune(frame, self._columns, self._engine.tables))
         if len(self._frames) < 2:
             return []
         now_seconds = frame.wall_ns / 1e9
         view = self._view()
         seen = observe(view, self._cgroups.keys)
+        between()
         view.judgements = self.baselines.judge(seen, now_seconds)
         view.cpi2 = self._cpi2_sample(view)
-        verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view))
+        verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view), between)
+        between()
         engine, longest = self._engine, self.settings.baselines.exclude_seconds
         self.baselines.learn(seen, now_seconds, engine.harmed(), engine.outlasted(), engine.unusual(), engine.told())
         if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from api.frame import CgroupInfo
 from detector.arrays import Flags, Floats
 from detector.attribution import Attributor
+from detector.breaks import Between
 from detector.correlation import History
 from detector.rules import Rule, SuspicionPolicy
 from detector.symptom import Signal, Symptom
@@ -74,10 +75,18 @@ class RuleEvaluator:
         self._selected: tuple[tuple[CgroupInfo, ...], Floats] = ((), np.empty((len(rules), 0)))
 
     def tick(
-        self, view: View, now_ns: int, suspicious: Flags | None, history_of: Callable[[str], History | None]
+        self,
+        view: View,
+        now_ns: int,
+        suspicious: Flags | None,
+        history_of: Callable[[str], History | None],
+        between: Between,
     ) -> RuleTick:
-        """Sense all symptoms; `history_of` gives the past of those that correlate."""
-        sensed = {name: symptom.sense(view) for name, symptom in self._symptoms.items()}
+        """Sense all symptoms; `history_of` gives the past of those that correlate, `between` is called before each."""
+        sensed = {}
+        for name, symptom in self._symptoms.items():
+            between()
+            sensed[name] = symptom.sense(view)
         signals = {name: signal for name, signal in sensed.items() if signal is not None}
         present = [[name for name in rule.symptoms if name in signals] for rule in self._rules]
         lost, worst = self._compose(present, signals, len(view.ids))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from api.frame import HOST, CgroupInfo, CgroupKind, Frame, Reading, Table, merge, reading_times
 from api.plugin import Unsupported
+from detector.breaks import no_breaks
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.known_cgroups import KnownCgroups
 from koordlet.agent.plugins import discover_collectors
@@ -24,7 +25,6 @@ from koordlet.config import AgentSettings
 from koordlet.host.cgroups.hierarchies import find_hierarchies
 from koordlet.host.cgroups.walk import CgroupWalk
 from koordlet.host.files import HostTree
-from koordlet.host.scheduling import no_breaks
 from koordlet.identity.cgroup_names import QoSRule
 from koordlet.identity.describe import Sources
 from koordlet.identity.host_applications import HostApplicationGroup

@@ -12,6 +12,7 @@ import msgspec
 from api.frame import Frame
 from api.settings import SettingsError, merge
 from api.verdicts import Verdict
+from detector.breaks import Between, no_breaks
 from detector.cpi2.published import Cpi2Policy
 from detector.judging.judge import Judge, JudgeSettings
 from detector.judging.signals import Turnarounds
@@ -70,14 +71,18 @@ class Detection:
         """Requests of the newest frame with their baselines; None where none are measured or judging failed."""
         return None if self._is_failing else self.judge.turnarounds
 
-    def step(self, frame: Frame) -> Sequence[Verdict]:
-        """Judge a frame; return the verdicts that open, change or close with it, none where the judge fails."""
+    def step(self, frame: Frame, between: Between = no_breaks) -> Sequence[Verdict]:
+        """Judge a frame; return the verdicts that open, change or close with it, none where the judge fails.
+
+        `between` is called between the parts of the work.
+        """
         started = time.perf_counter()
         try:
             kept = essential(frame)
             if self.recorder is not None:
                 self.recorder.record(kept, self.judge)
-            verdicts = self._shares.admit(frame.cgroups, self.judge.step(kept))
+            between()
+            verdicts = self._shares.admit(frame.cgroups, self.judge.step(kept, between))
             if self.store is not None:
                 self.store.save_if_due(self.judge.baselines)
         except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted

@@ -11,11 +11,12 @@ from typing import Protocol
 from api.frame import Frame
 from api.verdicts import Verdict
 from api.window import Window
+from detector.breaks import no_breaks
 from koordlet.agent.detection import Detection
 from koordlet.agent.entitled_parts import EntitledParts
 from koordlet.agent.frame_store import FrameStore
 from koordlet.agent.sinks import ReaderGone, Sink, isolated
-from koordlet.host.scheduling import let_others_first, no_breaks
+from koordlet.host.scheduling import let_others_first
 from koordlet.tick import Tick
 
 _log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class AgentLoop:
     def _judge(self, frame: Frame) -> Sequence[Verdict]:
         if self._detection is None:
             return ()
-        verdicts = self._detection.step(frame)
+        verdicts = self._detection.step(frame, self._between)
         for place, count in self._detection.lost.items():
             self._source.lost[place] = count
         return verdicts

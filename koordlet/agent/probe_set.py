@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, Reading
 from api.plugin import Unsupported
 from api.programs.heap import release_heap
+from detector.breaks import no_breaks
 from koordlet.agent.plugins import discover_probes
 from koordlet.config import ProbeSettings
-from koordlet.host.scheduling import no_breaks
 from probes.bcc.backend import open_probe
 from probes.libbpf import ProgramStats
 from probes.parents import Parents

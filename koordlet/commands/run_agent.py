@@ -201,6 +201,7 @@ def _run(
         sinks["reload"] = Reload(flags.config, read, flags.enforce, stop, control, detection, strategies).step
         sinks["service manager"] = ServiceNotices().step
         agent.between = Breaks()
+        control.take_breaks(agent.between)
         loop = AgentLoop(
             agent,
             detection=detection,

@@ -16,6 +16,7 @@ import msgspec
 
 from api.intents import Intent, Setting
 from api.verdicts import Verdict
+from detector.breaks import Between, no_breaks
 from koordlet.config import AgentSettings, EnforcerSettings
 from koordlet.control.capabilities import CapabilityReader
 from koordlet.control.fast_path import FastPath
@@ -122,6 +123,7 @@ class ControlLoop:
         self.steps: Counter[tuple[str, str, str]] = Counter()
         """Steps of the response by resource, rung and kind."""
         self.evictions = EvictionCounts()
+        self.between: Between = no_breaks
         self.recent_steps: deque[tuple[float, ResponseStep]] = deque(maxlen=_RECENT_STEPS)
         """The newest steps with their wall-clock seconds, oldest first."""
         self.fast_path: FastPath | None = None
@@ -172,8 +174,10 @@ class ControlLoop:
         observation = self._observe(tick)
         self._watch(observation)
         self._measure(tick)
+        self.between()
         if self.pods_known():
             by_strategies = [*self._ask_strategies(tick, observation.now_seconds), *self._ask_sources(tick)]
+            self.between()
             with self._lock:
                 self._wake_guardian()
                 self._observation = observation
@@ -431,6 +435,12 @@ class ControlLoop:
 
         pause_seconds = self.enforcer.longest_pause_seconds
         self.lease_thread = LeaseThread(self._lock, self.enforcer.look_after_actions, pause_seconds, ease)
+
+    def take_breaks(self, between: Between) -> None:
+        """Call this between the parts of a step that hold no lock, so that a tick may be spread."""
+        self.between = between
+        if self._node_view is not None:
+            self._node_view.between = between
 
     def follow_node(self, configuration_of: Callable[[], NodeConfiguration]) -> None:
         """Have strategies see the node as its object and its kubelet describe it."""

@@ -20,6 +20,7 @@ from api.plugin import Unsupported
 from api.protocol import LABEL_PRIORITY_CLASS
 from api.qos import QoSClass, QoSSource
 from api.window import Window
+from detector.breaks import Between, no_breaks
 from koordlet.config import StrategiesSettings
 from koordlet.control.capabilities import caches
 from koordlet.control.memory_domains import open_memory_domains
@@ -37,6 +38,7 @@ from koordlet.tick import Tick
 
 _OLD_SECONDS = 60.0
 """Age from which a level that is read in turn is not known any more: its file cannot be read."""
+_GROUPS_AT_A_STRETCH = 64
 _LATE = 1.5
 """Turns after which a mean is old."""
 _READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
@@ -95,6 +97,8 @@ class NodeViewBuilder:
         self._configured = UNCONFIGURED
         self.configuration_of: Callable[[], NodeConfiguration] = lambda: UNCONFIGURED
         """The newest configuration; never waits."""
+        self.between: Between = no_breaks
+        """Called between groups of a view, so that a tick may be spread."""
         self._memory_domains = open_memory_domains(tree)
         self._pressure: dict[int, tuple[float, float]] = {}
         """Memory pressure by id of cgroup, and the time until which it is news."""
@@ -104,7 +108,12 @@ class NodeViewBuilder:
         window, delta = tick.window, tick.delta
         measured = _Measured(tick, self._memory_pressure(tick))
         kinds = ((row, info, _role(info)) for row, info in enumerate(window.cgroups))
-        unbound = [self._group(row, info, kind, measured) for row, info, kind in kinds if kind is not None]
+        unbound = []
+        for row, info, kind in kinds:
+            if kind is not None:
+                unbound.append(self._group(row, info, kind, measured))
+                if len(unbound) % _GROUPS_AT_A_STRETCH == 0:
+                    self.between()
         self._current.keep({group.path for group in unbound})
         host = window.last.tables.get(HOST)
         memory = _host_number(host.columns, "hostwide.memory_total_bytes") if host else None

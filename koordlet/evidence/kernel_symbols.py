@@ -4,8 +4,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
+from detector.breaks import no_breaks
 from koordlet.host.files import HostTree
-from koordlet.host.scheduling import no_breaks
 
 _LINE = re.compile(rb"^([0-9a-f]{16}) [tTwW] (\S+)", re.MULTILINE)
 _MAX_KNOWN = 16384

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from typing import IO
 
+from detector.breaks import no_breaks
 from koordlet.evidence.elf_symbols import MAX_NAME_BYTES, printable
-from koordlet.host.scheduling import no_breaks
 
 MAX_BYTES = 4 << 20
 """Of one map."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from detector.breaks import no_breaks
 from koordlet.evidence.elf_symbols import ElfImage, Functions, printable
 from koordlet.evidence.kernel_symbols import KernelSymbols
 from koordlet.evidence.perf_maps import PerfMaps
@@ -21,7 +22,6 @@ from koordlet.host.process_files import (
     pid_inside,
     process_name,
 )
-from koordlet.host.scheduling import no_breaks
 
 _MAX_FILES = 64
 _MAX_NAMES = 16384

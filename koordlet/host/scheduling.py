@@ -97,7 +97,3 @@ class Breaks:
         if self._used() - self._since >= self._stretch_seconds:
             self._sleep(self._break_seconds)
             self._since = self._used()
-
-
-def no_breaks() -> None:
-    """Go on at once, in place of `Breaks`."""

@@ -9,9 +9,10 @@ import pytest
 from api.frame import Frame
 from api.settings import SettingsError
 from api.verdicts import Verdict, VerdictState
+from detector.breaks import Between, no_breaks
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.format import SCHEMA, ModelFile, encode_models
-from detector.registry import default_rules
+from detector.registry import default_rules, discover_symptoms
 from koordlet.agent.detection import Detection, judge_settings, rules
 from koordlet.config import DetectionSettings, load_settings
 from tests.frames import make_frame
@@ -34,7 +35,7 @@ def test_frames_become_verdicts() -> None:
 
 
 class Torn(Judge):
-    def step(self, frame: Frame) -> list[Verdict]:
+    def step(self, frame: Frame, between: Between = no_breaks) -> list[Verdict]:
         raise ValueError(f"cannot judge {frame.monotonic_ns}")
 
 
@@ -47,10 +48,10 @@ def test_a_failure_is_logged_once_in_a_row_and_counted(caplog: pytest.LogCapture
 
 
 class Tiring(Judge):
-    def step(self, frame: Frame) -> list[Verdict]:
+    def step(self, frame: Frame, between: Between = no_breaks) -> list[Verdict]:
         if frame.monotonic_ns >= 2e9:
             raise ValueError("enough")
-        return super().step(frame)
+        return super().step(frame, between)
 
 
 def test_requests_of_a_tick_that_failed_are_not_told_again() -> None:
@@ -137,3 +138,12 @@ def test_the_documented_settings_are_good_ones(tmp_path: Path) -> None:
     assert found["slow-checkout"].any_of == ("turnaround",)
     assert found["cpu-contention"].threshold == 0.1
     assert "network-retransmit" not in found
+
+
+def test_judging_breaks_before_each_symptom() -> None:
+    breaks: list[int] = []
+    judge = Judge(JudgeSettings())
+    for second in range(2):
+        frame = make_frame(float(second), CGROUPS, {"turnaround.requests": [0, 0]})
+        Detection(judge).step(frame, lambda: breaks.append(1))
+    assert len(breaks) > len(discover_symptoms())
