@@ -148,7 +148,7 @@ class Group:
     memory_pressure_ratio: float | None = None
     """Share of the last tick with some task stalled on memory."""
     knobs: Mapping[Knob, str] = field(default_factory=dict)
-    """Present values of the knobs that were read."""
+    """Present values of the knobs, each read when it is asked for first and the same for the rest of the tick."""
     active: bool = True
     """Running and not terminating."""
 

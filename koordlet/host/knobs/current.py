@@ -25,10 +25,6 @@ def current(knobs: Knobs, knob: Knob, target: str) -> str:
     return _quota((directory / "cpu.cfs_quota_us").read_text(), (directory / "cpu.cfs_period_us").read_text())
 
 
-_AGAIN_AFTER_READS = 16
-"""Reads after which a file that was not there is asked for again: a controller may be enabled later."""
-
-
 class CurrentKnobs:
     """The same of many cgroups, tick by tick: their files stay open, and each read is one system call."""
 
@@ -36,8 +32,6 @@ class CurrentKnobs:
         self._knobs = knobs
         self._files: dict[str, KeptFiles] = {}
         self._known: set[str] = set()
-        self._absent: dict[tuple[str, str], int] = {}
-        """Reads to come without asking, by file and cgroup."""
         weakref.finalize(self, _close, self._files)
 
     def read(self, knob: Knob, target: str) -> str:
@@ -58,16 +52,11 @@ class CurrentKnobs:
     def keep(self, targets: Collection[str]) -> None:
         """Close the files of all other cgroups."""
         for gone in self._known.difference(targets):
-            for name, files in self._files.items():
+            for files in self._files.values():
                 files.drop(gone)
-                self._absent.pop((name, gone), None)
         self._known.intersection_update(targets)
 
     def _text(self, controller: str, name: str, target: str) -> str:
-        left = self._absent.get((name, target), 0)
-        if left:
-            self._absent[name, target] = left - 1
-            raise CgroupGone(target)
         files = self._files.get(name)
         if files is None:
             files = self._files[name] = KeptFiles(self._knobs.directory(controller, "/"), name)
@@ -75,9 +64,7 @@ class CurrentKnobs:
         if content is None:  # a file that was kept may be of a cgroup that was removed and made anew
             content = files.read(target)
         if content is None:
-            self._absent[name, target] = _AGAIN_AFTER_READS
             raise CgroupGone(target)
-        self._absent.pop((name, target), None)
         return content.decode(errors="replace").strip()
 
 
