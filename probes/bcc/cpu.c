@@ -41,13 +41,13 @@ static __always_inline bool still_runnable(struct task_struct *prev, bool preemp
 #endif
 }
 
-static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns, bool preemptible)
 {
 	struct cpu_pair pair = {.victim = victim, .culprit = culprit};
 	u64 none = 0, *total = blame.lookup_or_try_init(&pair, &none);
 
 	if (total)
-		*total += ns;
+		ADD(*total, ns, preemptible);
 	else
 		count_lost(LOST_BLAME_NS, ns);
 }
@@ -56,7 +56,7 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 					u64 now)
 {
 	COUNT(stats->wait_ns, now - begin);
-	charge_wait(stats, cgroup, under_quota.lookup(&cgroup) ? NULL : state, begin, now);
+	charge_wait(stats, cgroup, under_quota.lookup(&cgroup) ? NULL : state, begin, now, false);
 }
 
 static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)

@@ -5,7 +5,8 @@
  * is switched in. Every CPU keeps a ring of its last run slices; a wait is charged by its overlap with them. Throttled
  * time comes from the cfs_rq's own throttle clock and is taken off the front of the wait, because a throttled task
  * cannot compete. Task storage is made where no run-queue lock is held (fork, and once for all tasks at start). A wait that
- * does not end is charged up to the present by a pass over the tasks that are queued.
+ * does not end is charged up to the present by a pass over the tasks that are queued; a pass may be switched away, and adds
+ * atomically.
  */
 #include "cgroup.bpf.h"
 #include "kernel.bpf.h"
@@ -36,7 +37,7 @@ struct stamp {
 	u64 since_ns;	 /* start of the wait; 0 when the task does not wait */
 	u64 segment_ns;	 /* start of the part not charged yet (a migration or a pass charges and restarts it) */
 	u64 throttle_ns; /* throttle clock at segment_ns */
-	u64 own_ns;	 /* the group's own throttled time at since_ns, where it has a quota (before 6.18) */
+	u64 own_ns;	 /* the group's own throttled time at segment_ns (before 6.18) */
 	u32 cpu;
 	u32 flags;
 };
@@ -77,6 +78,16 @@ static __always_inline bool still_runnable(struct task_struct *prev, bool preemp
 	return !old->state;
 }
 
+/* Whether a CPU runs the task, woken before it had left it or not. */
+static __always_inline bool runs(struct task_struct *task)
+{
+	struct task_struct___narrow *narrow = (void *)task;
+
+	if (bpf_core_field_size(task->on_cpu) == sizeof(narrow->on_cpu))
+		return narrow->on_cpu;
+	return task->on_cpu;
+}
+
 static __always_inline bool is_fair(struct task_struct *task)
 {
 	return task->prio >= MAX_RT_PRIO; /* real-time tasks leave se stale */
@@ -96,7 +107,7 @@ static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *t
 
 	if (is_fair(task)) {
 		stamp->throttle_ns = throttle_clock(queue);
-		if (!throttles_tasks(task) && queue->runtime_enabled)
+		if (!throttles_tasks(task)) /* also without a quota: one may be set during the wait */
 			stamp->own_ns = queue->tg->cfs_bandwidth.throttled_time;
 		if (queue->throttle_count) {
 			flags = STAMP_THROTTLED;
@@ -111,24 +122,25 @@ static __always_inline void put_stamp(struct stamp *stamp, struct task_struct *t
 }
 
 /* Return whether its own quota held the task, not an ancestor's: by its queue when stamped, else by whether the time that
- * its own quota has held the group grew since, on any CPU. */
+ * its own quota has held the group grew since the part began, on any CPU. */
 static __always_inline bool own_quota(struct stamp *stamp, struct task_struct *task, struct cfs_rq *queue)
 {
 	if (stamp->flags & STAMP_THROTTLED)
 		return stamp->flags & STAMP_OWN;
 	if (throttles_tasks(task))
 		return queue->tg->cfs_bandwidth.quota != ~0ULL;
-	return queue->runtime_enabled && queue->tg->cfs_bandwidth.throttled_time > stamp->own_ns;
+	return queue->tg->cfs_bandwidth.throttled_time > stamp->own_ns;
 }
 
 /* Account a part of a wait on `stamp->cpu`, which nothing else charges. */
 static __always_inline void charge_segment(struct cpu_cgroup *stats, u64 cgroup, struct task_struct *task,
-					   struct stamp *stamp, struct cpu_state *state, u64 begin, u64 now)
+					   struct stamp *stamp, struct cpu_state *state, u64 begin, u64 now,
+					   bool preemptible)
 {
 	u64 length = now - begin, throttled = 0;
 	struct cfs_rq *queue = task->se.cfs_rq;
 
-	COUNT(stats->wait_ns, length);
+	ADD(stats->wait_ns, length, preemptible);
 	if (is_fair(task)) {
 		u64 clock = throttle_clock(queue);
 
@@ -137,8 +149,9 @@ static __always_inline void charge_segment(struct cpu_cgroup *stats, u64 cgroup,
 			throttled = length;
 	}
 	if (throttled)
-		COUNT(stats->causes_ns[own_quota(stamp, task, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA], throttled);
-	charge_wait(stats, cgroup, state, begin + throttled, now);
+		ADD(stats->causes_ns[own_quota(stamp, task, queue) ? WAIT_OWN_QUOTA : WAIT_ANCESTOR_QUOTA], throttled,
+		    preemptible);
+	charge_wait(stats, cgroup, state, begin + throttled, now, preemptible);
 }
 
 /* Account the part of a wait that ends now, as far as no pass was here first. */
@@ -152,7 +165,7 @@ static __always_inline void end_segment(struct cpu_cgroup *stats, u64 cgroup, st
 		if (begin > now)
 			return;
 	}
-	charge_segment(stats, cgroup, task, stamp, state, begin, now);
+	charge_segment(stats, cgroup, task, stamp, state, begin, now, false);
 }
 
 static __always_inline struct cpu_cgroup *cgroup_stats(u64 cgroup)
@@ -258,8 +271,11 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 static __always_inline int woken(struct task_struct *task)
 {
-	struct stamp *stamp = bpf_task_storage_get(&stamps, task, NULL, 0);
+	struct stamp *stamp;
 
+	if (runs(task)) /* about to sleep, it was woken before it left its CPU: it does not wait */
+		return 0;
+	stamp = bpf_task_storage_get(&stamps, task, NULL, 0);
 	if (!stamp)
 		count_lost(LOST_TASK, 1);
 	else if (!stamp->since_ns)
@@ -301,6 +317,8 @@ int BPF_PROG(on_migrate, struct task_struct *task, int destination)
 	stamp->segment_ns = now;
 	stamp->cpu = destination;
 	stamp->flags = 0;
+	if (!throttles_tasks(task))
+		stamp->own_ns = task->sched_task_group->cfs_bandwidth.throttled_time;
 	/* where the new queue cannot be found, no throttled time is better than a made-up one */
 	stamp->throttle_ns = ~0ULL;
 	if (queues_by_cpu) {
@@ -318,17 +336,24 @@ int BPF_PROG(on_new_task, struct task_struct *task)
 	return 0;
 }
 
-/* Begin the part of a wait that comes after a pass. */
+/* Begin the part of a wait that comes after a pass, unless a new stamp came first. Its queue runs. */
 static __always_inline void restart_throttle(struct task_struct *task, struct stamp *stamp)
 {
-	u64 before = stamp->throttle_ns, clock = throttle_clock(task->se.cfs_rq);
+	u64 before = stamp->throttle_ns, own_ns = stamp->own_ns, clock = throttle_clock(task->se.cfs_rq);
+	u32 flags = stamp->flags;
 
-	if (clock > before) /* else it is not throttled, or has migrated since */
+	if (clock > before) /* else it was not throttled, or has migrated since */
 		__sync_val_compare_and_swap(&stamp->throttle_ns, before, clock);
+	if (!throttles_tasks(task))
+		__sync_val_compare_and_swap(&stamp->own_ns, own_ns,
+					    task->se.cfs_rq->tg->cfs_bandwidth.throttled_time);
+	if (flags)
+		__sync_val_compare_and_swap(&stamp->flags, flags, 0);
 }
 
 /* Charge what a task has waited until now, where that is long. A throttled queue's own clock stands still meanwhile: such a
- * wait is left to a pass that finds the queue running, or to its end. */
+ * wait is left to a pass that finds the queue running, or to its end. A task that runs may have a stamp left where BPF was
+ * not shown the switch to it. */
 static __always_inline void charge_under_way(struct task_struct *task, struct stamp *stamp)
 {
 	u64 begin = stamp->segment_ns, now = bpf_ktime_get_ns(), cgroup;
@@ -336,14 +361,16 @@ static __always_inline void charge_under_way(struct task_struct *task, struct st
 	struct cpu_state *state;
 	u32 cpu = stamp->cpu;
 
-	if (!stamp->since_ns || begin + UNDER_WAY_NS > now || (is_fair(task) && task->se.cfs_rq->throttle_count))
+	if (!stamp->since_ns || begin + UNDER_WAY_NS > now || runs(task))
+		return;
+	if (is_fair(task) && task->se.cfs_rq->throttle_count)
 		return;
 	cgroup = task_cgroup(task);
 	stats = cgroup_stats(cgroup);
 	state = bpf_map_lookup_elem(&cpus, &cpu);
 	if (!stats || !__sync_bool_compare_and_swap(&stamp->segment_ns, begin, now))
 		return;
-	charge_segment(stats, cgroup, task, stamp, state, begin, now);
+	charge_segment(stats, cgroup, task, stamp, state, begin, now, true);
 	if (is_fair(task) && stamp->segment_ns == now)
 		restart_throttle(task, stamp);
 }
@@ -376,8 +403,10 @@ static __always_inline struct rq *queue_of(s32 pid)
 	return queue;
 }
 
-/* Look at the queued threads of one CPU, from the one on that was queued or picked the longest ago. An idle CPU has none.
- * No lock is held: a list that changes meanwhile leads to other threads at worst, each of which has its own stamp. */
+/* Look at the queued threads of one CPU, from the one on that was queued or picked the longest ago. An idle CPU has
+ * none, unless core scheduling keeps it idle: no thread runs there that leads to them. Threads of the real-time classes and
+ * of sched_ext are on other lists. No lock is held: a list that changes meanwhile leads to other threads at worst, each of
+ * which has its own stamp. */
 SEC("iter/bpf_map_elem")
 int charge_queue(struct bpf_iter__bpf_map_elem *ctx)
 {

@@ -112,6 +112,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
+	int on_cpu;
 	int prio;
 	int pid;
 	int tgid;
@@ -130,6 +131,11 @@ struct task_struct___state {
 /* before 5.16, commit bcf9033e5449 */
 struct task_struct___cpu {
 	u32 cpu;
+} KERNEL_TYPE;
+
+/* since 7.2 */
+struct task_struct___narrow {
+	u8 on_cpu;
 } KERNEL_TYPE;
 
 struct bpf_iter__task {

@@ -27,13 +27,13 @@ LOST_MAP(LOST_PLACES);
 
 static const u64 zero;
 
-static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns, bool preemptible)
 {
 	struct cpu_pair pair = {.victim = victim, .culprit = culprit};
 	u64 *total = lookup_or_init(&blame, &pair, &zero);
 
 	if (total)
-		COUNT(*total, ns);
+		ADD(*total, ns, preemptible);
 	else
 		count_lost(LOST_BLAME_NS, ns);
 	if (tripwire)

@@ -3,7 +3,8 @@
  *
  * A CPU keeps a ring of its last slices: each holds its end and the identity that ran; it began where the slice before
  * it ended. Slices that leave the ring are summed by epochs (run_epochs.h), so that a long wait among short slices finds
- * its culprits too. A program that includes this defines add_blame, and COUNT to add to a sum.
+ * its culprits too. A program that includes this defines add_blame, and COUNT to add to a sum that nothing else adds to
+ * meanwhile; where a program that charges may be switched away, it adds atomically.
  */
 #ifndef KOORD_RUN_SLICES_H
 #define KOORD_RUN_SLICES_H
@@ -54,14 +55,30 @@ struct cpu_pair {
 	u64 culprit;
 };
 
+/* A part of a wait that is to be charged. */
+struct part {
+	u64 victim;
+	u64 begin, end;
+	u64 preemptible; /* what charges it may be switched away, and a switch adds to the same sums */
+};
+
 /* Parts of one wait, by cause; and by culprit, as far as there is room. */
 struct walk {
 	u64 victim;
+	u64 preemptible;
 	u64 self, neighbour, kernel, idle;
 	struct share subtotals[SUBTOTALS];
 };
 
-static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns);
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns, bool preemptible);
+
+#define ADD(target, amount, preemptible)                                                                              \
+	do {                                                                                                          \
+		if (preemptible)                                                                                      \
+			__sync_fetch_and_add(&(target), amount);                                                      \
+		else                                                                                                  \
+			COUNT(target, amount);                                                                        \
+	} while (0)
 
 /* Cgroup ids often differ by a multiple of SUBTOTALS: each directory takes as many as it has files. One product spreads
  * four in a row for all such steps; shifts and exclusive ors would quadruple what the verifier looks at. */
@@ -90,7 +107,7 @@ static __always_inline void charge(struct walk *walk, u64 identity, u64 ns)
 		walk->neighbour += ns;
 	subtotal = &walk->subtotals[subtotal_of(identity)];
 	if (subtotal->ns && subtotal->identity != identity) {
-		add_blame(walk->victim, subtotal->identity, subtotal->ns);
+		add_blame(walk->victim, subtotal->identity, subtotal->ns, walk->preemptible);
 		subtotal->ns = 0;
 	}
 	subtotal->identity = identity;
@@ -140,21 +157,22 @@ GLOBAL_SUBPROGRAM int charge_share(struct walk *walk, u64 identity, u64 ns)
 static __always_inline void settle_walk(struct walk *walk, struct cpu_cgroup *stats, u64 begin, u64 end)
 {
 	u64 known = walk->self + walk->neighbour + walk->kernel + walk->idle;
+	bool preemptible = walk->preemptible;
 
 	for (int i = 0; i < SUBTOTALS; i++)
 		if (walk->subtotals[i].ns)
-			add_blame(walk->victim, walk->subtotals[i].identity, walk->subtotals[i].ns);
-	COUNT(stats->causes_ns[WAIT_SELF], walk->self);
-	COUNT(stats->causes_ns[WAIT_NEIGHBOUR], walk->neighbour);
-	COUNT(stats->causes_ns[WAIT_KERNEL], walk->kernel);
-	COUNT(stats->causes_ns[WAIT_IDLE], walk->idle);
+			add_blame(walk->victim, walk->subtotals[i].identity, walk->subtotals[i].ns, preemptible);
+	ADD(stats->causes_ns[WAIT_SELF], walk->self, preemptible);
+	ADD(stats->causes_ns[WAIT_NEIGHBOUR], walk->neighbour, preemptible);
+	ADD(stats->causes_ns[WAIT_KERNEL], walk->kernel, preemptible);
+	ADD(stats->causes_ns[WAIT_IDLE], walk->idle, preemptible);
 	if (known < end - begin) /* a CPU that switches meanwhile may be seen between two states, and give a little more */
-		COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin - known);
+		ADD(stats->causes_ns[WAIT_UNKNOWN], end - begin - known, preemptible);
 }
 
 /* Most waits lie within the slice that just ended: one charge, no walk. Returns false where this one does not. */
 static __always_inline bool charge_one_slice(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin,
-					     u64 end)
+					     u64 end, bool preemptible)
 {
 	struct slice *last = &state->ring[(state->head - 1) & (RING - 1)];
 	u64 start = state->ring[(state->head - 2) & (RING - 1)].end_ns, identity = last->identity;
@@ -162,40 +180,44 @@ static __always_inline bool charge_one_slice(struct cpu_cgroup *stats, u64 victi
 	if (last->end_ns != end || !start || start > begin)
 		return false;
 	if (identity == IDLE_ID) {
-		COUNT(stats->causes_ns[WAIT_IDLE], end - begin);
+		ADD(stats->causes_ns[WAIT_IDLE], end - begin, preemptible);
 	} else if (identity == victim) {
-		COUNT(stats->causes_ns[WAIT_SELF], end - begin);
+		ADD(stats->causes_ns[WAIT_SELF], end - begin, preemptible);
 	} else if (identity == UNSEEN_ID) {
-		COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin);
+		ADD(stats->causes_ns[WAIT_UNKNOWN], end - begin, preemptible);
 	} else {
-		COUNT(stats->causes_ns[identity == KERNEL_ID ? WAIT_KERNEL : WAIT_NEIGHBOUR], end - begin);
-		add_blame(victim, identity, end - begin);
+		ADD(stats->causes_ns[identity == KERNEL_ID ? WAIT_KERNEL : WAIT_NEIGHBOUR], end - begin, preemptible);
+		add_blame(victim, identity, end - begin, preemptible);
 	}
 	return true;
 }
 
-/* Charge what the ring reaches of [begin, end); returns the end of what is left, `begin` where nothing is. */
-SUBPROGRAM u64 charge_slices(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin, u64 end)
+/* Charge what the ring reaches of a part; returns the end of what is left, its begin where nothing is. */
+SUBPROGRAM u64 charge_slices(struct cpu_cgroup *stats, struct cpu_state *state, struct part *part)
 {
-	struct walk walk = {.victim = victim};
+	struct walk walk = {.victim = part->victim, .preemptible = part->preemptible};
 	u64 left;
 
 	if (!stats || !state)
-		return begin;
-	left = walk_ring(&walk, state, begin, end);
-	settle_walk(&walk, stats, left, end);
+		return part->begin;
+	left = walk_ring(&walk, state, part->begin, part->end);
+	settle_walk(&walk, stats, left, part->end);
 	return left;
 }
 
 /* The same for what has left the ring: each identity bears its part of an epoch. Not called by charge_slices: a walk is
  * large, and a chain of calls has 512 bytes of stack. */
-GLOBAL_SUBPROGRAM int charge_epochs(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin, u64 end)
+GLOBAL_SUBPROGRAM int charge_epochs(struct cpu_cgroup *stats, struct cpu_state *state, struct part *part)
 {
-	struct walk walk = {.victim = victim};
-	u64 newest, upper = end;
+	struct walk walk = {};
+	u64 newest, begin, upper;
 
-	if (!stats || !state)
+	if (!stats || !state || !part)
 		return 0;
+	walk.victim = part->victim;
+	walk.preemptible = part->preemptible;
+	begin = part->begin;
+	upper = part->end;
 	newest = state->epochs.newest;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < EPOCHS; i++) {
@@ -215,25 +237,25 @@ GLOBAL_SUBPROGRAM int charge_epochs(struct cpu_cgroup *stats, u64 victim, struct
 					     part_within(epoch, epoch->shares[j].ns, upper - lower));
 		upper = lower;
 	}
-	settle_walk(&walk, stats, begin, end);
+	settle_walk(&walk, stats, begin, part->end);
 	return 0;
 }
 
 /* Charge [begin, end) of a wait; without a `state` its cause is unknown. */
 static __always_inline void charge_wait(struct cpu_cgroup *stats, u64 victim, struct cpu_state *state, u64 begin,
-					u64 end)
+					u64 end, bool preemptible)
 {
-	u64 left;
+	struct part part = {.victim = victim, .begin = begin, .end = end, .preemptible = preemptible};
 
 	if (!state) {
-		COUNT(stats->causes_ns[WAIT_UNKNOWN], end - begin);
+		ADD(stats->causes_ns[WAIT_UNKNOWN], end - begin, preemptible);
 		return;
 	}
-	if (charge_one_slice(stats, victim, state, begin, end))
+	if (charge_one_slice(stats, victim, state, begin, end, preemptible))
 		return;
-	left = charge_slices(stats, victim, state, begin, end);
-	if (left > begin)
-		charge_epochs(stats, victim, state, begin, left);
+	part.end = charge_slices(stats, state, &part);
+	if (part.end > begin)
+		charge_epochs(stats, state, &part);
 }
 
 /* Count a wait that has ended; its parts were added to the sum as they were charged. */

@@ -4,6 +4,7 @@
  *	slots	each number's log2 slot
  *	charge	a wait charged to run slices: victim begin end, start of the first slice, identity that runs at the end,
  *		number of slices, then identity and end of each; prints the causes, then `blame CULPRIT NS` lines
+ *	pass	the same by a pass, which may be switched away; prints also `plain N`, additions that were not atomic
  *	unseen	a slice whose begin was not seen: end of the last one, how long the leaving task ran, now; prints whether its
  *		begin is known, then begin and identity of the running slice, then the last slice of the ring
  *	seats	bios on one disk: `+ CGROUP SECOND UNITS` or `- SEAT SECOND QUEUED_SECOND`; prints the seat, then all counts
@@ -26,9 +27,11 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int32_t s32;
 
+u64 plain_additions; /* that are not atomic */
+
 #define SUBPROGRAM static
 #define GLOBAL_SUBPROGRAM static
-#define COUNT(target, amount) ((target) += (amount))
+#define COUNT(target, amount) (plain_additions++, (target) += (amount))
 
 #include "log2.h"
 #ifdef DISK
@@ -51,9 +54,15 @@ static int add_blame(u64 victim, u64 culprit, u64 ns)
 	print_blame(victim, culprit, ns);
 	return 0;
 }
-#else
+#elif defined(SEND_QUEUE)
 static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns)
 {
+	print_blame(victim, culprit, ns);
+}
+#else
+static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns, bool preemptible)
+{
+	plain_additions += !preemptible;
 	print_blame(victim, culprit, ns);
 }
 #endif
@@ -160,7 +169,7 @@ static void queue_packets(void)
 	}
 }
 #else
-static void charge_from_input(void)
+static void charge_from_input(bool preemptible)
 {
 	u64 victim = number(), begin = number(), end = number();
 	struct cpu_state state = {.since_ns = number()};
@@ -175,7 +184,10 @@ static void charge_from_input(void)
 		state.since_ns = slice_end;
 	}
 	state.identity = running;
-	charge_wait(&stats, victim, &state, begin, end);
+	plain_additions = 0;
+	charge_wait(&stats, victim, &state, begin, end, preemptible);
+	if (preemptible)
+		printf("plain %" PRIu64 "\n", plain_additions);
 	for (int i = 0; i < WAIT_CAUSES; i++)
 		printf("cause %d %" PRIu64 "\n", i, stats.causes_ns[i]);
 }
@@ -213,7 +225,9 @@ int main(int count, char **arguments)
 		queue_packets();
 #else
 	else if (count == 2 && !strcmp(arguments[1], "charge"))
-		charge_from_input();
+		charge_from_input(false);
+	else if (count == 2 && !strcmp(arguments[1], "pass"))
+		charge_from_input(true);
 	else if (count == 2 && !strcmp(arguments[1], "unseen"))
 		unseen();
 #endif

@@ -115,12 +115,14 @@ def charged(
     return {WAIT_CAUSES[int(w[1])]: int(w[2]) for w in lines if w[0] == "cause"}, blame_of(lines)
 
 
-def lines_of(cpu: Run, slices: list[tuple[int, int]], running: int, begin: int, end: int) -> list[list[str]]:
+def lines_of(
+    cpu: Run, slices: list[tuple[int, int]], running: int, begin: int, end: int, command: str = "charge"
+) -> list[list[str]]:
     until, pushed = START, []
     for identity, length in slices:
         until += length
         pushed += [identity, until]
-    return cpu("charge", " ".join(map(str, [VICTIM, begin, end, START, running, len(slices), *pushed])))
+    return cpu(command, " ".join(map(str, [VICTIM, begin, end, START, running, len(slices), *pushed])))
 
 
 @settings(max_examples=300)
@@ -208,6 +210,25 @@ def test_all_of_a_wait_within_the_epochs_is_charged(cpu: Run, pattern: list[tupl
         every.append((begin, begin + length, identity))
         begin += length
     assert charged(cpu, slices, IDLE_ID, START, end) == expected(every, START, end)
+
+
+@pytest.mark.parametrize("begin", [pytest.param(START, id="beyond the ring"), pytest.param(START + 12_000, id="ring")])
+@pytest.mark.parametrize(
+    "slices",
+    [
+        pytest.param([(2, 12_000), (3, 8_000)], id="neighbours"),
+        pytest.param([(IDLE_ID, 5_000), (VICTIM, 15_000)], id="idle and self"),
+        pytest.param([(KERNEL_ID, 20_000)], id="kernel"),
+    ],
+)
+def test_a_pass_charges_the_same_and_adds_atomically(cpu: Run, slices: list[tuple[int, int]], begin: int) -> None:
+    """A switch on its CPU adds to the same sums: what comes between a read and a write would be lost."""
+    ran, end = slices * 100, START + 20_000 * 100
+    for until in (end, end + 1000):
+        lines = lines_of(cpu, ran, IDLE_ID, begin, until, "pass")
+        assert ["plain", "0"] in lines
+        lines.remove(["plain", "0"])
+        assert lines == lines_of(cpu, ran, IDLE_ID, begin, until)
 
 
 @pytest.mark.parametrize("stride", [8, 16, 24, 64])
