@@ -19,15 +19,17 @@ from probes.cpu import (
 )
 from probes.libbpf import BpfError
 
+ERRORS = (BpfError("bpf_iter_create", errno.ENOMEM), OSError(errno.EAGAIN, "read"))
 
-def passes(counts: list[int], *, fails: bool = False) -> int:
+
+def passes(counts: list[int], *, fails: OSError | None = None) -> int:
     """Passes over all threads while the probe reads these counts of waits without storage."""
     made: list[None] = []
 
     def prepare() -> None:
         made.append(None)
         if fails:
-            raise BpfError("bpf_iter_create", errno.ENOMEM)
+            raise fails
 
     storage = TaskStorage(prepare)
     for count in counts:
@@ -43,7 +45,8 @@ def test_threads_are_prepared_anew_where_waits_were_missed() -> None:
 
 def test_a_count_that_goes_on_growing_costs_no_more_than_a_pass_in_ten_reads() -> None:
     assert passes(list(range(1, 10 * PREPARE_EVERY_READS + 1))) == 10
-    assert passes(list(range(1, 2 * PREPARE_EVERY_READS + 1)), fails=True) == 2
+    for error in ERRORS:
+        assert passes(list(range(1, 2 * PREPARE_EVERY_READS + 1)), fails=error) == 2
 
 
 @pytest.mark.parametrize(
@@ -54,9 +57,16 @@ def test_a_count_that_goes_on_growing_costs_no_more_than_a_pass_in_ten_reads() -
         pytest.param([0.0001, 0.1, 0.1], LEAST_PASS_SECONDS, id="few threads, and others ran in between"),
     ],
 )
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        pytest.param(None, id="works"),
+        pytest.param(ERRORS[0], id="cannot begin"),
+        pytest.param(ERRORS[1], id="cannot read"),
+    ],
+)
 def test_passes_over_waits_under_way_take_a_small_part_of_the_time(
-    takes_seconds: list[float], apart_seconds: float, fails: bool
+    takes_seconds: list[float], apart_seconds: float, fails: OSError | None
 ) -> None:
     begun: list[float] = []
     now = 1000.0
@@ -66,7 +76,7 @@ def test_passes_over_waits_under_way_take_a_small_part_of_the_time(
         begun.append(now)
         now += takes_seconds[len(begun) % len(takes_seconds)]
         if fails:
-            raise BpfError("bpf_iter_create", errno.ENOMEM)
+            raise fails
 
     waits = WaitsUnderWay(charge, clock=lambda: now)
     waits.notice(machine([(7, NOW - 1)]), NOW)
