@@ -159,10 +159,11 @@ class Migrations(Controller[ControllerSettings]):
             writes.append(replace(made, instead=fallback))
         elif step.action is Action.EVICT and pod is not None:
             writes += self._evict(cluster, job, pod, now)
-        elif step.action is Action.FREE:
+        elif step.action is Action.FREE and not step.only_if_pod_stands:
             writes += _free(cluster, job)
         if step.only_if_pod_stands and pod is not None:
             # Each kind is listed by itself: the new owner of the place can be seen before the end of the old pod.
+            # The place goes in the plan that sees the failure stored: an ask of its own could be answered otherwise.
             standing = Standing(POD, Key(pod.metadata.namespace, pod.metadata.name), pod.metadata.uid)
             return [replace(each, standing=standing) for each in writes]
         return writes

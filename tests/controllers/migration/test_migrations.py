@@ -17,9 +17,10 @@ from cluster.events import EventRecorder, RecorderSettings
 from cluster.twin import Fault, FaultType, Twin
 from controllers.descheduler.kinds import MIGRATION, NODE, POD, RESERVATION, WORKLOADS
 from controllers.migration.migrations import LABEL_POLICY, Migrations
+from controllers.migration.progress import CREATED_BY, LABEL_CREATED_BY
 from controllers.migration.settings import MigrationArgs
 from controllers.runtime.writer import UnplacedError
-from controllers.runtime.writes import Verb
+from controllers.runtime.writes import Verb, Write
 from tests.descheduling import NOW, a_node, a_pod, a_view, a_workload, pod_document
 from tests.managed import running
 from tests.waiting import wait_for
@@ -315,6 +316,41 @@ def test_a_label_alone_does_not_choose_what_passes_disruption_budgets_by(policy:
     writes = Migrations(MigrationArgs(eviction_policy=policy), "me").plan(a_view(objects), NOW).writes
     assert [each.verb for each in writes] == [verb]
     assert writes[0].instead is None or writes[0].instead.verb is Verb.EVICT
+
+
+def test_a_place_that_was_lost_after_the_eviction_was_asked_for_goes_once_the_failure_is_stored() -> None:
+    kinds = ("ReservationCreated", "ReservationScheduled", "Eviction")
+    conditions = [
+        {"type": kind, "status": "True", "reason": "Evicting" if kind == "Eviction" else ""} for kind in kinds
+    ]
+    job: dict[str, Any] = {
+        "metadata": {"name": "job", "uid": "uid-job", "creationTimestamp": rfc3339(NOW), "resourceVersion": "1"},
+        "spec": {"podRef": {"namespace": "shop", "name": "old", "uid": "uid-old"}, "ttl": "5m"},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    made = {LABEL_CREATED_BY: CREATED_BY}
+    reservation = {
+        "metadata": {"name": "uid-job", "uid": "uid-place", "labels": made, "resourceVersion": "1"},
+        "spec": {"owners": [{"object": {"name": "x"}}]},
+        "status": {"phase": "Available", "nodeName": "b"},
+    }
+
+    def planned() -> list[Write]:
+        objects = {
+            NODE: [a_node("a"), a_node("b", ready="False")],
+            POD: [a_pod("old")],
+            WORKLOADS[0]: [a_workload()],
+            RESERVATION: [msgspec.convert(reservation, RESERVATION.model)],
+            MIGRATION: [msgspec.convert(job, MIGRATION.model)],
+        }
+        return list(Migrations(ARGS, "me").plan(a_view(objects), NOW).writes)
+
+    (failure,) = planned()
+    assert failure.standing is not None
+    assert failure.body["status"]["phase"] == "Failed"
+    job["status"] = failure.body["status"]
+    (freed,) = planned()
+    assert (freed.verb, freed.resource, freed.standing) == (Verb.DELETE, RESERVATION, None)
 
 
 def test_without_a_scheduler_nothing_is_evicted_directly(cluster: Cluster) -> None:
