@@ -16,6 +16,11 @@ JOINT_SECONDS = 15.0
 """A jump from one recorded moment to another is no work of any cgroup; what opens so soon after may be its doing."""
 
 
+_WHAT_BOUNDS_HOLD_FOR = """\
+A live part's bound is of the rate about such work; a replay's holds given its recordings
+and says nothing of work that they do not hold."""
+
+
 class Blamed(StrEnum):
     """What a verdict blames most."""
 
@@ -78,6 +83,8 @@ def summary(parts: Sequence[Part]) -> str:
         found = [each for each in parts if each.kind == kind]
         if found:
             lines += [*([""] if lines else []), *_of_kind(kind, found)]
+    if any(each.kind == "replay" for each in parts):
+        lines += ["", _WHAT_BOUNDS_HOLD_FOR]
     return "\n".join(lines)
 
 
@@ -85,14 +92,16 @@ def _of_kind(kind: str, parts: Sequence[Part]) -> list[str]:
     seconds = sum(each.seconds for each in parts)
     told = [verdict for part in parts for verdict in part.told]
     cgroups = sorted({each.cgroups for each in parts})
-    drawn = f", drawn from {sum(each.recorded_seconds for each in parts) / 3600:.2f} h" if kind == "replay" else ""
+    recorded = {(each.recording, each.span): each.recorded_seconds for each in parts}
+    drawn = f", drawn from {sum(recorded.values()) / 3600:.2f} h" if kind == "replay" else ""
+    given = "given the recordings" if kind == "replay" else ""
     counted = " or ".join(map(str, cgroups))
     lines = [f"{kind}: {seconds / 3600:.2f} node-hours in {len(parts)} part(s), {counted} cgroups{drawn}"]
     for (rule, culprit), count in sorted(Counter((each.rule, each.blamed) for each in told).items()):
         alike = [each for each in told if (each.rule, each.blamed) == (rule, culprit)]
         lines.append(f"  {rule:<20} blames {culprit:<22} {count:>5}{_origin(kind, alike)}")
     for name, kept in ((f"all but {Blamed.FOREIGN}", (Blamed.OWN, Blamed.NONE)), ("all", tuple(Blamed))):
-        lines.append(f"  {name}: {rate(sum(each.blamed in kept for each in told), seconds)}")
+        lines.append(f"  {name}: {rate(sum(each.blamed in kept for each in told), seconds, given)}")
     worst = max(each.busy_cpus for each in parts)
     mean = sum(each.busy_cpus * each.seconds for each in parts) / seconds if seconds else 0.0
     return [
@@ -101,15 +110,14 @@ def _of_kind(kind: str, parts: Sequence[Part]) -> list[str]:
     ]
 
 
-def rate(count: int, seconds: float) -> str:
-    """A count as a rate a node-day, with the upper bound of a Poisson rate."""
+def rate(count: int, seconds: float, given: str = "") -> str:
+    """A count as a rate a node-day, with the upper bound of a Poisson rate and what the bound is conditional on."""
     days = seconds / DAY_SECONDS
     if days <= 0:
         return f"{count} verdicts in no time"
     most = most_events(count) / days
-    return (
-        f"{count} verdicts in {seconds / 3600:.2f} node-hours: {count / days:.2f} a node-day, at most {most:.2f} (95 %)"
-    )
+    bound = f"at most {most:.2f} (95 %{given and f', {given}'})"
+    return f"{count} verdicts in {seconds / 3600:.2f} node-hours: {count / days:.2f} a node-day, {bound}"
 
 
 def _origin(kind: str, told: Sequence[Told]) -> str:

@@ -13,7 +13,9 @@ def told(blame: Blamed, time: float = 0.0, after: float | None = None) -> Told:
     return Told(time, "cpu-contention", blame, "words", after)
 
 
-def part(*verdicts: Told, kind: str = "live", hours: float = 1.0, busy: float = 0.1) -> Part:
+def part(
+    *verdicts: Told, kind: str = "live", hours: float = 1.0, busy: float = 0.1, recording: str = "", began: float = 0.0
+) -> Part:
     return Part(
         kind=kind,
         seconds=hours * 3600,
@@ -21,6 +23,8 @@ def part(*verdicts: Told, kind: str = "live", hours: float = 1.0, busy: float = 
         told=verdicts,
         busy_cpus=busy,
         prefix=PREFIX,
+        recording=recording,
+        span=(began, began + 1800.0),
         recorded_seconds=1800.0 if kind == "replay" else 0.0,
     )
 
@@ -52,12 +56,30 @@ def test_live_parts_add_up() -> None:
 def test_a_replay_is_told_apart_and_says_how_much_of_it_is_one_minute_drawn_again() -> None:
     drawn = ((60.0, 3.0), (61.0, 200.0), (119.0, 15.0), (120.0, 40.0))
     again = [told(Blamed.OWN, time, after) for time, after in drawn]
-    live, replay = summary([part(*again, kind="replay", hours=72), part()]).split("\n\n")
+    live, replay, bounds = summary([part(*again, kind="replay", hours=72), part()]).split("\n\n")
     assert live.startswith("live: 1.00 node-hours")
     assert "0 verdicts in 1.00 node-hours: 0.00 a node-day, at most 71.90 (95 %)" in live
     assert "replay: 72.00 node-hours in 1 part(s), 54 cgroups, drawn from 0.50 h" in replay
     assert "4   from 2 recorded minutes, 2 within 15 s of a joint" in replay
-    assert "4 verdicts in 72.00 node-hours: 1.33 a node-day" in replay
+    # 95 % bound of four events (9.154), by 3 days.
+    expected = "4 verdicts in 72.00 node-hours: 1.33 a node-day, at most 3.05 (95 %, given the recordings)"
+    assert f"all but others of the machine: {expected}" in replay
+    assert f"all: {expected}" in replay
+    assert "given" not in live
+    assert bounds.startswith(
+        "A live part's bound is of the rate about such work; a replay's holds given its recordings"
+    )
+
+
+def test_a_recording_that_two_replays_were_drawn_from_is_as_long_as_it_is() -> None:
+    twice = [part(kind="replay", hours=hours, recording="a") for hours in (24, 48)]
+    assert "72.00 node-hours in 2 part(s), 54 cgroups, drawn from 0.50 h" in summary(twice)
+    others = [part(kind="replay", recording="b"), part(kind="replay", recording="a", began=1800.0)]
+    assert "drawn from 1.50 h" in summary([*twice, *others])
+
+
+def test_live_parts_alone_need_no_word_about_replays() -> None:
+    assert "replay" not in summary([part(), part()])
 
 
 def test_three_days_without_a_verdict_bound_the_rate_at_one() -> None:
