@@ -1,7 +1,7 @@
 """Series of frames, and their deltas, rates and percentiles: no other module subtracts counters.
 
-Blame between pairs of cgroups is the exception (`detector/blame.py`): a full table folds its smallest pairs into one,
-so that one's growth is known only with what was folded into it.
+Blame between pairs of cgroups is the exception, where it is needed fast (`detector/blame.py`). A full table of pairs
+folds its smallest into `OTHER_ID`: what they had before is no growth of that one.
 
 Rows are matched by key, never by position: cgroups come and go between frames. A cgroup born inside the
 window counts from zero; a counter that went backwards (a probe restarted) counts from zero as well and is
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import CGROUP, CgroupInfo, Column, Frame, Table, align
+from api.frame import CGROUP, OTHER_ID, CgroupInfo, Column, Frame, Table, align
 from api.histogram import percentile_ns
 from api.metrics import BY_COLUMN, MetricKind
 
@@ -108,7 +108,8 @@ class Window:
 def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
     """`later` minus `earlier` row by row (matched by all keys), and how many rows had a counter reset.
 
-    Gauges (by `api.metrics`) are those of the later frame; NaN, not measured, stays NaN.
+    Gauges (by `api.metrics`) are those of the later frame; NaN, not measured, stays NaN. Of a table of pairs, what
+    `OTHER_ID` took over from pairs that are gone, or came again, is no growth.
     """
     if not len(earlier) or not len(later):
         return later, 0
@@ -132,8 +133,23 @@ def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
         if backwards.any():
             resets |= backwards.reshape(len(later), -1).any(axis=1)
             old = np.where(backwards, 0, old).astype(column.dtype, copy=False)
+        if "culprit" in later.keys:
+            old = np.minimum(_with_folded(later, earlier, old, name), fresh)
         columns[name] = fresh - old
     return Table(later.keys, columns), int(resets.sum())
+
+
+def _with_folded(later: Table, earlier: Table, old: NDArray[Any], name: str) -> NDArray[Any]:
+    """Earlier amounts by row of `later`; those of `OTHER_ID` are all that no other pair of the victim grew from."""
+    others = later.keys["culprit"] == np.uint64(OTHER_ID)
+    if not others.any():
+        return old
+    victims, inverse = np.unique(np.concatenate([later.ids, earlier.ids]), return_inverse=True)
+    rows, earlier_rows = inverse[: len(later)], inverse[len(later) :]
+    rest = np.zeros(len(victims), dtype=old.dtype)
+    np.add.at(rest, earlier_rows, earlier.columns[name].astype(old.dtype, copy=False))
+    np.subtract.at(rest, rows[~others], old[~others])
+    return np.where(others, rest[rows], old)
 
 
 def _same_keys(later: Table, earlier: Table) -> bool:

@@ -80,14 +80,24 @@ class Blame:
 
 
 def blame_between(older: Frame, newer: Frame, table: str) -> Blame:
-    """Return the blame between two frames; pairs that went backwards count from zero, but for the folded ones."""
+    """Return the blame between two frames.
+
+    Pairs that went backwards count from zero: they were folded, and came again. What they had before is `OTHER_ID`'s
+    by then and no growth, as that of pairs that are gone.
+    """
     column = f"{table}_ns"
     victims, culprits, now = _by_pair(newer.tables[table], column)
     old_victims, old_culprits, then = _by_pair(older.tables[table], column)
     if not (np.array_equal(victims, old_victims) and np.array_equal(culprits, old_culprits)):
         then = _matched(victims, culprits, old_victims, old_culprits, then)
-    backwards = np.where(culprits == np.uint64(OTHER_ID), now, np.uint64(0))
-    grown = now - np.where(then > now, backwards, then)
+    others = culprits == np.uint64(OTHER_ID)
+    again = (then > now) & ~others
+    if again.any():
+        starts = np.flatnonzero(np.concatenate([[True], victims[1:] != victims[:-1]]))
+        folded = np.add.reduceat(np.where(again, then, np.uint64(0)), starts)
+        lengths = np.diff(np.append(starts, len(victims)))
+        then = np.where(again, np.uint64(0), then) + np.where(others, np.repeat(folded, lengths), np.uint64(0))
+    grown = now - np.minimum(then, now)
     rows = np.flatnonzero(grown)
     seconds = (newer.monotonic_ns - older.monotonic_ns) / 1e9
     return Blame(victims[rows], culprits[rows], grown[rows].astype(np.float64) * (1e-9 / seconds))

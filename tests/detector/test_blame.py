@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.frame import OTHER_ID, Frame, Table
+from api.window import subtract
 from detector.blame import Blame, blame_between
 
 Pairs = Mapping[tuple[int, int], int]
@@ -60,6 +61,31 @@ def test_folding_small_pairs_is_no_growth_of_the_others() -> None:
     before = {(1, 2): 10**9, (1, 3): 4 * 10**8, (1, 4): 3 * 10**8, (1, OTHER_ID): 10**8, (5, 6): 10**8}
     folded = {(1, 2): 15 * 10**8, (1, OTHER_ID): 9 * 10**8, (5, OTHER_ID): 10**8}
     assert rows(between(before, folded)) == pytest.approx({(1, 2): 0.25, (1, OTHER_ID): 0.05})
+
+
+def test_a_pair_that_was_folded_and_came_again_is_no_growth_of_the_others() -> None:
+    before = {(1, 2): 100 * 10**9, (1, 3): 100 * 10**9, (1, OTHER_ID): 10**8, (5, 2): 10**9, (5, OTHER_ID): 10**9}
+    after = {(1, 2): 10**8, (1, OTHER_ID): 200 * 10**9 + 3 * 10**8, (5, 2): 2 * 10**9, (5, OTHER_ID): 2 * 10**9}
+    expected = {(1, 2): 0.05, (1, OTHER_ID): 0.1, (5, 2): 0.5, (5, OTHER_ID): 0.5}
+    assert rows(between(before, after)) == pytest.approx(expected)
+    same_rows = {(1, 2): 10**8, (1, 3): 101 * 10**9, (1, OTHER_ID): 100 * 10**9 + 3 * 10**8}
+    expected = {(1, 2): 0.05, (1, 3): 0.5, (1, OTHER_ID): 0.1}
+    before = {(1, 2): 100 * 10**9, (1, 3): 100 * 10**9, (1, OTHER_ID): 10**8}
+    assert rows(between(before, same_rows)) == pytest.approx(expected)
+
+
+_CULPRITS = st.sampled_from([1, 2, 3, OTHER_ID])
+_folding = st.dictionaries(st.tuples(st.integers(1, 3), _CULPRITS), st.integers(0, 10**9), min_size=1)
+
+
+@given(_folding, _folding, st.sampled_from([1, -1]))
+def test_a_delta_of_the_table_counts_the_same(before: Pairs, after: Pairs, order: int) -> None:
+    tables = [frame(0, each, order).tables["cpu.blame"] for each in (before, after)]
+    grown, _ = subtract(tables[1], tables[0])
+    keys = zip(grown.ids.tolist(), grown.keys["culprit"].tolist(), strict=True)
+    amounts = (grown.columns["cpu.blame_ns"] * 1e-9 / 2).tolist()
+    found = {pair: amount for pair, amount in zip(keys, amounts, strict=True) if amount}
+    assert found == pytest.approx(rows(between(before, after, order)))
 
 
 def test_named_sums_leave_out_what_is_nobodys() -> None:

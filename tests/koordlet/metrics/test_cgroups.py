@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.frame import KERNEL_ID, CgroupInfo, CgroupKind, Frame
+from api.frame import KERNEL_ID, OTHER_ID, CgroupInfo, CgroupKind, Frame
 from api.histogram import SLOTS
 from api.metrics import METRICS, Metric, MetricKind
 from api.window import Window
@@ -230,3 +230,21 @@ def test_blame_between_scrapes_is_whole_though_cgroups_end() -> None:
         exposition.update(make_tick(earlier, later), capabilities={})
     pairs = samples(text(exposition), "koord_cgroup_cpu_blame_seconds_total")
     assert sum(pairs.values()) == pytest.approx(4.0)
+
+
+def test_history_of_pairs_that_were_folded_is_no_growth_of_other() -> None:
+    exposition = CgroupMetrics(settings(), infos(9), {})
+    blamed = [
+        {(1, 2): 100 * 10**9, (1, 3): 50 * 10**9},
+        {(1, 2): 101 * 10**9, (1, OTHER_ID): 51 * 10**9},
+        {(1, 2): 10**9, (1, OTHER_ID): 152 * 10**9},
+    ]
+    frames = [frame(second, 3, 1, blame) for second, blame in enumerate(blamed)]
+    for earlier, later in itertools.pairwise(frames):
+        exposition.update(make_tick(earlier, later), capabilities={})
+        output = text(exposition)
+    pairs = samples(output, "koord_cgroup_cpu_blame_seconds_total")
+    by_culprit = {re.findall(r'culprit_cgroup="([^"]*)"', labels)[0]: value for labels, value in pairs.items()}
+    assert by_culprit == pytest.approx({"/c2": 2.0, "other": 1.0})
+    inflicted = samples(output, "koord_cgroup_inflicted_seconds_total")
+    assert sum(inflicted.values()) == pytest.approx(3.0)
