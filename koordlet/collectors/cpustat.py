@@ -31,7 +31,10 @@ class CpuStat(FileCollector):
         files = [PerCgroupFile(KeptFiles(host.hierarchies.cpu, "cpu.stat"), COLUMNS, parse_cpu_stat)]
         if host.hierarchies.version == 2:
             kept, used = KeptFiles(host.hierarchies.cpu, "cpu.stat"), (*COLUMNS, "cpustat.usage_ns")
-            if FORCED_IDLE in (kept.read("/") or b""):
+            root = KeptFiles(host.hierarchies.cpu, "cpu.stat")  # a root without the file is no cgroup that vanished
+            has_forced_idle = FORCED_IDLE in (root.read("/") or b"")
+            root.close()
+            if has_forced_idle:
                 files = [PerCgroupFile(kept, (*used, "cpustat.forced_idle_ns"), parse_cpu_stat_of_cores)]
             else:
                 files = [PerCgroupFile(kept, used, parse_cpu_stat_v2)]
