@@ -129,13 +129,21 @@ class PerCgroupFile:
 
     def was_read(self, identity: int, now_ns: int) -> bool:
         """Return whether the cgroup's file was read in the tick of this time."""
+        return identity in self._row_of and self.read_ns(identity) == now_ns
+
+    def read_ns(self, identity: int) -> float:
+        """Time in nanoseconds of a row's last reading; 0 for a row that was never read."""
         row = self._row_of.get(identity)
-        return row is not None and bool(self._read_ns[row] == now_ns)
+        return 0.0 if row is None else float(self._read_ns[row])
 
     def first_value(self, identity: int) -> float:
         """First column of a row as last read; 1 for a row that was never read."""
         row = self._row_of.get(identity)
         return 1.0 if row is None else float(self._values[row, 0])
+
+    def growth(self, identity: int, before: float, before_ns: float) -> float:
+        """Growth of the first column a second since it had the value `before` at that time."""
+        return (self.first_value(identity) - before) / max(self.read_ns(identity) - before_ns, 1.0) * 1e9
 
     def forget(self, gone: Sequence[CgroupInfo]) -> None:
         """Drop rows and descriptors of cgroups that are gone; the last row takes the place of a dropped one."""
@@ -166,25 +174,28 @@ class GrowthWalk:
 
     def __init__(self) -> None:
         self.grown: dict[int, float] = {}
-        """Cgroup to the growth of its counter, of those that the last walk found to have grown."""
+        """Cgroup to the growth of its counter a second, of those that the last walk found to have grown."""
         self._cgroups: Sequence[CgroupInfo] = ()
         self._below: dict[str, list[CgroupInfo]] = {}
 
-    def walk(self, work: Round, file: PerCgroupFile, first: Container[int] = ()) -> Iterator[CgroupInfo]:
+    def walk(
+        self, work: Round, file: PerCgroupFile, first: Container[int] = (), most: int | None = None
+    ) -> Iterator[CgroupInfo]:
         """Parents before children, those in `first` before their siblings; each to be read before the next is asked
-        for."""
+        for. The walk ends after the `most`th reading."""
         if work.cgroups is not self._cgroups:
             self._cgroups, self._below = work.cgroups, _by_nearest_parent(work.cgroups)
         self.grown = {}
         turn = {info.id for info in work.due}
-        waiting = [(info, True) for info in self._below.get("", ())]
-        while waiting:
+        waiting, asked = [(info, True) for info in self._below.get("", ())], 0
+        while waiting and asked != most:
             info, above_grew = waiting.pop()
-            known, before = file.has(info.id), file.first_value(info.id)
+            known, before, before_ns = file.has(info.id), file.first_value(info.id), file.read_ns(info.id)
             if known or above_grew or info.id in turn:
+                asked += 1
                 yield info
             readable = file.was_read(info.id, work.now_ns)
-            grown = file.first_value(info.id) - before if readable and known else 0.0
+            grown = file.growth(info.id, before, before_ns) if readable and known else 0.0
             if grown:
                 self.grown[info.id] = grown
             # Below a cgroup without the file (no such directory in the tree, or the counter switched off in it, before

@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Sequence
-from itertools import islice
 
 import numpy as np
 
@@ -33,9 +32,10 @@ FULL_RATIO = 0.8
 class MemStat(FileCollector):
     """memory.stat costs tens of microseconds each, so cgroups are read in turn.
 
-    Out of turn are usage of new cgroups and within a limit that is nearly reached, or below which pages come back,
-    which says who fills it, and memory.stat of those whose pages come back: as far as `MOST_REFAULTING` reads find them
-    from the root down, those first to which most came back before.
+    Out of turn are usage of new cgroups and within a limit that is nearly reached, which says who fills it, and
+    memory.stat of those whose pages come back: as far as `MOST_REFAULTING` reads find them from the root down, those
+    first to which most came back a second. Where these have a limit, their own usage is read first, for a limit may be
+    reached between two turns.
     """
 
     source = "memstat"
@@ -46,15 +46,17 @@ class MemStat(FileCollector):
         self._refaulting: frozenset[int] = frozenset()
 
     def read(self, work: Round, file: PerCgroupFile) -> None:
-        if file is not self._per_cgroup[-1]:
+        usage, limit, stat = self._per_cgroup
+        if file is usage:
+            file.collect(self._refaulting_under_limits(work, limit), work.now_ns)
+        if file is not stat:
             super().read(work, file)
             return
-        file.collect(islice(self._growth.walk(work, file, self._refaulting), MOST_REFAULTING), work.now_ns)
+        file.collect(self._growth.walk(work, file, self._refaulting, MOST_REFAULTING), work.now_ns)
         left = [info for info in self.due(work, file) if not file.was_read(info.id, work.now_ns)]
-        before = {info.id: file.first_value(info.id) for info in left if file.has(info.id)}
+        before = {info.id: (file.first_value(info.id), file.read_ns(info.id)) for info in left if file.has(info.id)}
         file.collect(left, work.now_ns)
-        grown = {identity: file.first_value(identity) - seen for identity, seen in before.items()}
-        grown |= self._growth.grown
+        grown = {identity: file.growth(identity, *seen) for identity, seen in before.items()} | self._growth.grown
         most = heapq.nlargest(
             MOST_REFAULTING, (identity for identity, pages in grown.items() if pages), grown.__getitem__
         )
@@ -66,7 +68,7 @@ class MemStat(FileCollector):
         if file is not usage or len(wanted) == len(work.cgroups):
             return wanted
         waiting = {info.id for info in wanted}
-        full = self._full(work.cgroups, usage, limit, self._refaulting)
+        full = self._full(work.cgroups, usage, limit)
         more = [
             info
             for info in work.cgroups
@@ -74,17 +76,17 @@ class MemStat(FileCollector):
         ]
         return (*wanted, *more) if more else wanted
 
+    def _refaulting_under_limits(self, work: Round, limit: PerCgroupFile) -> list[CgroupInfo]:
+        found = {one for one in self._refaulting if limit.has(one) and limit.first_value(one) < np.inf}
+        return [info for info in work.cgroups if info.id in found] if found else []
+
     @staticmethod
-    def _full(
-        cgroups: Sequence[CgroupInfo], usage: PerCgroupFile, limit: PerCgroupFile, refaulting: frozenset[int]
-    ) -> frozenset[str]:
-        """Paths whose usage, as last read, is near their limit, and of those with a limit whose pages come back."""
+    def _full(cgroups: Sequence[CgroupInfo], usage: PerCgroupFile, limit: PerCgroupFile) -> frozenset[str]:
+        """Paths whose usage, as last read, is near their limit."""
         limits = limit.table()
         used = align(limits.ids, usage.table())["memstat.usage_bytes"].astype(np.float64)
         most = limits.columns["memstat.limit_bytes"].astype(np.float64)
-        reclaimed = np.isfinite(most) & np.isin(limits.ids, np.array(sorted(refaulting), dtype=np.uint64))
-        full = limits.ids[(used >= FULL_RATIO * most) | reclaimed]
-        identities = frozenset(full.tolist())
+        identities = frozenset(limits.ids[used >= FULL_RATIO * most].tolist())
         return frozenset(info.path for info in cgroups if info.id in identities) if identities else frozenset()
 
     @classmethod

@@ -50,8 +50,10 @@ def write(root: Path, path: str, usage: int, limit: str = "max", refaults: int =
             make_tree(root, {f"{path}/{name}": content})
 
 
-def read(collector: MemStat, column: str, *cgroups: CgroupInfo, due: tuple[CgroupInfo, ...] = ()) -> list[float]:
-    work = Round(cgroups, due, time.monotonic_ns())
+def read(
+    collector: MemStat, column: str, *cgroups: CgroupInfo, due: tuple[CgroupInfo, ...] = (), seconds: int | None = None
+) -> list[float]:
+    work = Round(cgroups, due, time.monotonic_ns() if seconds is None else seconds * 10**9)
     found: list[float] = collector.collect(work).tables[CGROUP].columns[column].tolist()
     return found
 
@@ -80,12 +82,28 @@ def test_usage_below_a_limit_under_which_pages_come_back_is_read_though_it_was_f
     assert read(collector, "memstat.usage_bytes", POD, OLD) == [990, 940]
 
 
+def test_usage_below_a_limit_that_is_far_from_full_is_not_read_though_pages_come_back(tmp_path: Path) -> None:
+    write(tmp_path, "pod", 100, "1000")
+    write(tmp_path, "pod/old", 50)
+    collector = MemStat.open(make_host(tmp_path, 2))
+    read(collector, "memstat.usage_bytes", POD, OLD, due=(POD, OLD))
+    write(tmp_path, "pod", 300, "1000", refaults=1)
+    write(tmp_path, "pod/old", 250, refaults=1)
+    assert read(collector, "memstat.usage_bytes", POD, OLD) == [100, 50]
+    assert read(collector, "memstat.usage_bytes", POD, OLD) == [300, 50]
+
+
 def refaults_read(
-    collector: MemStat, root: Path, counts: dict[str, int], *cgroups: CgroupInfo, due: tuple[CgroupInfo, ...] = ()
+    collector: MemStat,
+    root: Path,
+    counts: dict[str, int],
+    *cgroups: CgroupInfo,
+    due: tuple[CgroupInfo, ...] = (),
+    seconds: int | None = None,
 ) -> list[float]:
     for path, count in counts.items():
         write(root, path, 1, refaults=count)
-    return read(collector, "memstat.refaults", *cgroups, due=due)
+    return read(collector, "memstat.refaults", *cgroups, due=due, seconds=seconds)
 
 
 def test_pages_that_come_back_are_found_from_above_in_the_same_tick(tmp_path: Path) -> None:
@@ -112,3 +130,24 @@ def test_of_many_siblings_those_with_the_most_that_came_back_are_read_first(tmp_
     refaults_read(collector, tmp_path, {"pod": 200} | {job.path[1:]: 100 for job in heavy}, *every, due=heavy)
     again = refaults_read(collector, tmp_path, {"pod": 400} | {job.path[1:]: 200 for job in heavy}, *every)
     assert [again[1], again[-1]] == [200, 200]
+
+
+def test_growth_in_the_last_reading_of_a_tick_counts_too(tmp_path: Path) -> None:
+    jobs = tuple(CgroupInfo(100 + number, f"/pod/{number}", "job") for number in range(2 * MOST_REFAULTING))
+    collector, last_read = MemStat.open(make_host(tmp_path, 2)), jobs[1 - MOST_REFAULTING]
+    counts = {"pod": 0} | {job.path[1:]: 0 for job in jobs}
+    refaults_read(collector, tmp_path, counts, POD, *jobs, due=(POD, *jobs))
+    assert sum(refaults_read(collector, tmp_path, {"pod": 9, last_read.path[1:]: 9}, POD, *jobs)) == 18
+    assert sum(refaults_read(collector, tmp_path, {"pod": 19, last_read.path[1:]: 19}, POD, *reversed(jobs))) == 38
+
+
+def test_growth_since_a_turn_counts_by_the_second(tmp_path: Path) -> None:
+    jobs = tuple(CgroupInfo(100 + number, f"/pod/{number}", "job") for number in range(2 * MOST_REFAULTING))
+    slow, heavy, every = jobs[: MOST_REFAULTING + 1], jobs[40], (POD, *jobs)
+    collector = MemStat.open(make_host(tmp_path, 2))
+    refaults_read(collector, tmp_path, {"pod": 0} | {job.path[1:]: 0 for job in jobs}, *every, due=every, seconds=1)
+    refaults_read(collector, tmp_path, {}, *every, due=(heavy,), seconds=10)
+    grown = {"pod": 20_000, heavy.path[1:]: 100} | {job.path[1:]: 500 for job in slow}
+    refaults_read(collector, tmp_path, grown, *every, due=slow, seconds=11)
+    again = {"pod": 30_000, heavy.path[1:]: 200} | {job.path[1:]: 550 for job in slow}
+    assert refaults_read(collector, tmp_path, again, *every, seconds=12)[1 + jobs.index(heavy)] == 200
