@@ -15,10 +15,13 @@ from api.cgroup_path import is_below, is_within
 from api.verdicts import ANCESTOR, GONE, OTHER, Culprit, How, groups_of
 from detector.arrays import Floats, Ids
 from detector.correlation import MIN_SHARE, History, correlate
+from detector.limiters import Limiters
 from detector.roll_up import LEAST_MEMBERS, LEAST_SHARE, SMALL_SHARE, Tree, roll_up
 from detector.symptom import BlameSource, Signal, Symptom, ratio
 from detector.view import View, ref_of
 
+GUESSED = 0.5
+"""Confidence where more than one limit further up may be the one that was run into."""
 Shares: TypeAlias = list[tuple[str, float]]
 """Paths and parts of a loss."""
 
@@ -68,7 +71,8 @@ class Attributor:
             whole = Attribution((Culprit(source.named, 1.0, How.DIRECT),), 1.0 if signal.measured else 0.0)
             return [whole if amount > 0 else Attribution() for amount in lost.tolist()]
         if source.ancestor_columns:
-            return [self._by_ancestor(row, source, float(signal.lost[row])) for row in rows.tolist()]
+            limiters = Limiters(self._view, source)
+            return [self._by_ancestor(row, source, limiters, signal) for row in rows.tolist()]
         if source.explained:
             return self._by_symptoms(lost, rows)
         direct = self._from_table(source.table, rows, signal)
@@ -166,16 +170,14 @@ class Attributor:
             self._view.cgroups[row].path, self._view.cgroups[victim].path
         )
 
-    def _by_ancestor(self, row: int, source: BlameSource, lost: float) -> Attribution:
-        """The users of the limit of the nearest ancestor for which one of the columns is above zero, and finite."""
-        if not lost > 0:
+    def _by_ancestor(self, row: int, source: BlameSource, limiters: Limiters, signal: Signal) -> Attribution:
+        """The users of the limit further up."""
+        if not signal.lost[row] > 0:
             return Attribution()
-        view = self._view
-        measured = [view.rate(column) for column in source.ancestor_columns if view.has(column)]
-        above = (each for each in view.tree.ancestors(row) if any(0 < amounts[each] < np.inf for amounts in measured))
-        found = next(above, None)
+        view, confidence = self._view, 1.0 if signal.measured else 0.0
+        found, is_certain = limiters.above(row)
         if found is None:
-            return Attribution((Culprit(ANCESTOR, 1.0, How.DIRECT),), 1.0)
+            return Attribution((Culprit(ANCESTOR, 1.0, How.DIRECT),), confidence)
         used = view.rate(source.used) if source.used and view.has(source.used) else np.zeros(len(view.ids))
         leaves = view.tree.leaves_below(found)
         amounts = np.maximum(np.nan_to_num(used[leaves]), 0.0)
@@ -186,8 +188,9 @@ class Attributor:
             for leaf, share in zip(leaves.tolist(), shares.tolist(), strict=True)
             if share >= MIN_SHARE and not is_within(path := view.cgroups[leaf].path, victim)
         ]
-        own = Culprit(view.cgroups[found].path, 1.0 - sum(each.share for each in others), How.DIRECT)
-        return Attribution(_ranked([*others, own]), 1.0)
+        how = How.DIRECT if is_certain else How.CORRELATED
+        own = Culprit(view.cgroups[found].path, 1.0 - sum(each.share for each in others), how)
+        return Attribution(_ranked([*others, own]), confidence if is_certain else confidence * GUESSED)
 
     def _by_symptoms(self, lost: Floats, rows: NDArray[np.intp]) -> list[Attribution]:
         """The culprits of the symptoms that cost these cgroups time, as far as their losses reach."""

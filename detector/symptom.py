@@ -114,6 +114,9 @@ class BlameSource:
     used: str = ""
     """With `ancestor_columns`: what the limit is on. Other cgroups below the ancestor are culprits by their shares of
     it; the ancestor keeps the victim's own. Without it, or where nothing is used, the ancestor is the only culprit."""
+    full_ratio: float = 0.0
+    """With `used`, where the columns are limits in its unit: the part of a limit from which it may be the one that is
+    run into. Of several ancestors that limit it is then the nearest whose use is so high, else the nearest."""
     used_how: How = How.DIRECT
     """With `used`: correlated where a big share does not show that its owner caused the loss, as of memory held, which
     is read in turn and may have been there for long."""

@@ -29,7 +29,7 @@ def _culprits(source: BlameSource) -> str:
     if source.named:
         return f"`{source.named}`"
     if source.ancestor_columns:
-        limiter = "the nearest ancestor that limits"
+        limiter = f"the nearest ancestor {'with a full limit' if source.full_ratio else 'that limits'}"
         return f"{limiter}, by `{source.used}` below it" if source.used else limiter
     if source.explained:
         return "those of its other symptoms"

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from detector.memory_limits import ABOVE, BY_HELD, LIMIT, OWN, REFAULTS, TAKEN, refault_costs
+from detector.memory_limits import ABOVE, BY_HELD, LIMIT, OWN, REFAULTS, TAKEN, USED, refault_costs
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
 
@@ -20,7 +20,7 @@ class AncestorLimitRefault(Symptom):
 
     resource: ClassVar[str] = "memory"
     cause: ClassVar[str] = "ancestor_limit"
-    columns: ClassVar[tuple[str, ...]] = (REFAULTS, OWN, ABOVE, LIMIT, TAKEN, "memstat.usage_bytes")
+    columns: ClassVar[tuple[str, ...]] = (REFAULTS, OWN, ABOVE, LIMIT, TAKEN, USED)
     blame: ClassVar[BlameSource] = BY_HELD
 
     def sense(self, view: View) -> Signal | None:

@@ -8,7 +8,7 @@ from detector.view import View
 
 
 class AncestorMemoryLimit(Symptom):
-    """The limit is that of the nearest ancestor that has one; the memory charged below it fills it."""
+    """The limit is that of the nearest ancestor that has used it up; the memory charged below it fills it."""
 
     resource: ClassVar[str] = "memory"
     cause: ClassVar[str] = "ancestor_limit"

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from detector.memory_limits import ABOVE, BY_TAKEN, LIMIT, OWN, REFAULTS, TAKEN, part_of_others, refault_costs
+from detector.memory_limits import ABOVE, BY_TAKEN, LIMIT, OWN, REFAULTS, TAKEN, USED, part_of_others, refault_costs
 from detector.rules import BEST_EFFORT_THRESHOLDS, Rule
 from detector.symptom import BlameSource, Signal, Symptom
 from detector.view import View
@@ -19,7 +19,7 @@ class Refault(Symptom):
 
     resource: ClassVar[str] = "memory"
     cause: ClassVar[str] = "refault"
-    columns: ClassVar[tuple[str, ...]] = (REFAULTS, OWN, ABOVE, LIMIT, TAKEN)
+    columns: ClassVar[tuple[str, ...]] = (REFAULTS, OWN, ABOVE, LIMIT, TAKEN, USED)
     blame: ClassVar[BlameSource] = BY_TAKEN
     default_rule: ClassVar[Rule | None] = Rule(threshold=0.2, qos_thresholds=BEST_EFFORT_THRESHOLDS)
 

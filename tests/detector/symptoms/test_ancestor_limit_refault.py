@@ -24,6 +24,7 @@ def lost(symptom: Symptom, limits: list[float], **stalls: list[float]) -> list[f
     """What /pod/web and /else lose in a second with 5000 pages read again, beside these stalls in milliseconds."""
     columns = {REFAULTS: [0, 5000, 5000, 0, 5000], OWN: [0.0] * 5, ABOVE: [0.0] * 5}
     columns["memory.pressure_pages"] = stalls.get("taken", [0.0] * 5)
+    columns["memstat.usage_bytes"] = stalls.get("held", [0.0] * 5)
     columns |= {
         name: [each * MS for each in row]
         for name, row in ((OWN, stalls.get("own")), (ABOVE, stalls.get("above")))
@@ -68,6 +69,18 @@ def test_cheap_reclaim_under_a_limit_is_enough_where_the_node_is_not_short(
     pages = [0.0, 0.0, 0.0, 0.0, taken]
     assert lost(AncestorLimitRefault(), LIMITS, above=[0, 0, 2, 0, 0], taken=pages)[0] == pytest.approx(by_ancestor)
     assert lost(Refault(), LIMITS, above=[0, 0, 2, 0, 0], taken=pages)[0] == pytest.approx(by_node)
+
+
+@pytest.mark.parametrize(
+    ("taken", "held", "by_ancestor", "by_node"),
+    [(1.0, 20e6, 0.5, 0.0), (9000.0, 63e6, 0.5, 0.0), (9000.0, 20e6, 0.0, 0.5)],
+)
+def test_cheap_reclaim_under_a_full_limit_is_enough_also_where_the_node_is_short(
+    taken: float, held: float, by_ancestor: float, by_node: float
+) -> None:
+    stalls = {"above": [0, 0, 5.0, 0, 0], "taken": [0, 0, 0, 0, taken], "held": [0, held, 0, held, 0]}
+    assert lost(AncestorLimitRefault(), LIMITS, **stalls)[0] == pytest.approx(by_ancestor)
+    assert lost(Refault(), LIMITS, **stalls)[0] == pytest.approx(by_node)
 
 
 def test_a_verdict_follows_who_comes_to_hold_the_memory() -> None:
@@ -121,3 +134,37 @@ def test_an_ancestor_without_a_limit_is_passed_over() -> None:
     limits = [NO_LIMIT, 64e6, NO_LIMIT, NO_LIMIT, NO_LIMIT]
     said = told(limits, paths, [0] * 5, [0, 0, 0, 300, 0], [64e6, 64e6, 12e6, 12e6, 52e6])
     assert [each.path for each in said[0].culprits] == ["/all/batch", "/all"]
+
+
+KUBEPODS = {1: "/", 2: "/kubepods", 3: "/kubepods/a", 4: "/kubepods/a/web", 5: "/kubepods/b", 6: "/kubepods/b/hog"}
+
+
+@pytest.mark.parametrize(
+    ("held", "culprits", "confidence"),
+    [
+        pytest.param([10e9, 10e9, 0.5e9, 0.5e9, 9.5e9, 9.5e9], ["/kubepods/b/hog"], 1.0, id="the outer limit is full"),
+        pytest.param([3e9, 3e9, 1e9, 1e9, 2e9, 2e9], ["/kubepods/a"], 0.5, id="the pod's limit too far to tell"),
+        pytest.param([10e9, 10e9, 2e9, 2e9, 8e9, 8e9], ["/kubepods/a"], 0.5, id="both are full"),
+        pytest.param([5e9, 5e9, 2e9, 2e9, 3e9, 3e9], ["/kubepods/a"], 1.0, id="the pod's limit is full"),
+    ],
+)
+def test_of_several_limits_the_nearest_full_one_is_meant(
+    held: list[float], culprits: list[str], confidence: float
+) -> None:
+    limits = [NO_LIMIT, 10e9, 2e9, NO_LIMIT, 20e9, NO_LIMIT]
+    said = told(limits, KUBEPODS, [0] * 6, [0, 0, 0, 300, 0, 0], held)
+    assert [each.path for each in said[0].culprits][:1] == culprits
+    assert said[0].confidence == confidence
+
+
+def test_pages_that_a_neighbour_in_another_pod_takes_under_the_full_limit_above_both() -> None:
+    limits = [NO_LIMIT, 10e9, 1e9, NO_LIMIT, 20e9, NO_LIMIT]
+    held = [10e9, 10e9, 0.5e9, 0.5e9, 9.5e9, 9.5e9]
+    said = told(limits, KUBEPODS, [0, 5000, 5000, 5000, 0, 0], [0, 0, 0, 0, 0, 300], held)
+    about_web = [each for each in said if each.victim == "/kubepods/a/web"]
+    assert [(each.rule, each.cause) for each in about_web] == [("memory-limit", "ancestor_limit")]
+    assert [(each.path, each.share) for each in about_web[0].culprits] == [
+        ("/kubepods/b/hog", pytest.approx(0.95)),
+        ("/kubepods", pytest.approx(0.05)),
+    ]
+    assert about_web[0].confidence == 0.0

@@ -21,6 +21,30 @@ def test_refaults_under_a_limit_are_not_the_nodes() -> None:
     assert lost(Refault(), {"memstat.refaults": 5000, LIMIT: 100 * MS}) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("stalled_ms", "taken", "held", "expected"),
+    [
+        pytest.param(9, [1, 0], 10e6, 0.0, id="one page of its own"),
+        pytest.param(5, [0, 1], 10e6, 0.0, id="one page of another"),
+        pytest.param(5, [0, 4096], 63e6, 0.0, id="a short node, and its limit is full"),
+        pytest.param(5, [0, 4096], 10e6, 0.5, id="a short node, far from its limit"),
+        pytest.param(0, [0, 4096], 63e6, 0.5, id="a short node, and nothing reclaims under its full limit"),
+    ],
+)
+def test_cheap_reclaim_under_the_own_limit_takes_the_pages_unless_the_node_is_short(
+    stalled_ms: float, taken: list[float], held: float, expected: float
+) -> None:
+    found = losses(
+        {1: "/web", 2: "/thief"},
+        memstat__refaults=[5000, 0],
+        memory__stall_own_limit_ns=[stalled_ms * MS, 0],
+        memory__pressure_pages=taken,
+        memstat__limit_bytes=[64e6, float("inf")],
+        memstat__usage_bytes=[held, 0],
+    )
+    assert found[0] == pytest.approx(expected)
+
+
 def losses(paths: dict[int, str], **grown: list[float]) -> list[float]:
     """What each cgroup loses in a second in which its columns grew so; names have `__` for the dot."""
     columns = {name.replace("__", "."): row for name, row in grown.items()}
