@@ -14,6 +14,9 @@ from detector.judging.engine import RuleEngine
 from detector.judging.rule_state import RuleState
 from detector.rules import Rule
 
+_LATER = ("earlier_seconds", "looked_ns")
+"""Fields of `RuleState` that states of earlier versions do not have."""
+
 
 class OpenVerdict(msgspec.Struct, frozen=True, array_like=True):
     """An open verdict: the place of its rule, its cgroup, and its last line."""
@@ -59,11 +62,12 @@ def restore_engine(engine: RuleEngine, state: EngineState) -> None:
     """Let an engine go on from a state. Of rules that the engine has no equal of, everything is forgotten."""
     rules = engine.rules
     engine.replace_rules(state.rules)
+    later = [name for name in _LATER if name not in state.memory]
     for field in fields(RuleState):
-        if field.name == "earlier_seconds" and field.name not in state.memory:  # of a version that did not count it
-            engine.memory.earlier_seconds = np.zeros(engine.memory.is_open.shape)
-        else:
+        if field.name not in later:
             setattr(engine.memory, field.name, unpack(state.memory[_key(field.name)]))
+    for name in later:
+        engine.memory.forget(name)
     engine.open.update({(each.rule, each.cgroup): each.verdict for each in state.open})
     engine.retired[:] = state.retired
     if state.symptoms:

@@ -27,6 +27,8 @@ class RuleState(Episodes):
     reported_symptom: NDArray[np.int16]
     earlier_seconds: Floats
     """Time for which earlier verdicts were open and did not come to count as usual, aged, as of the last opening."""
+    looked_ns: Times
+    """Time at which it was last looked at who uses most of an ancestor's limit."""
     reported_culprit: Ids
     """First culprit by a blame table; without one, `OTHER_ID` where culprits were named, else 0."""
 
@@ -60,9 +62,13 @@ class RuleState(Episodes):
             moved[rows >= 0] = old[rows[rows >= 0]]
             setattr(self, name, moved)
 
+    def forget(self, name: str) -> None:
+        """Make a field of shape (rules, cgroups) what it is for new cgroups."""
+        setattr(self, name, np.full(self.is_open.shape, _missing(name), dtype=_KINDS[name]))
+
     def not_after(self, now_ns: int) -> None:
         """Let no time lie ahead, for a clock that started anew."""
-        for times in (self.harmed_ns, self.closed_ns, self.reported_ns, self.opened_ns):
+        for times in (self.harmed_ns, self.closed_ns, self.reported_ns, self.opened_ns, self.looked_ns):
             np.minimum(times, now_ns, out=times)
 
 
@@ -77,6 +83,7 @@ _KINDS: dict[str, type[np.generic]] = {
     "hold_ns": np.int64,
     "is_open": np.bool_,
     "reported_ns": np.int64,
+    "looked_ns": np.int64,
     "reported_lost": np.float64,
     "smoothed": np.float64,
     "reported_severity": np.int8,

@@ -23,7 +23,8 @@ MIN_CULPRIT_NS = 3 * 10**9
 CULPRIT_RETRY_NS = 5 * 10**9
 """A verdict without culprits looks for some again after this time, then each time after twice as long."""
 MAX_RETRIES_PER_TICK = 32
-"""Cgroups of a rule that look for culprits again in one tick, the lowest ids first; the others follow."""
+"""Cgroups of a rule that look for culprits again in one tick, those first that did so longest ago; the others
+follow."""
 
 
 class UpdateFilter:
@@ -101,7 +102,9 @@ class UpdateFilter:
             for number in np.flatnonzero(old_enough).tolist()
             if (place, ids[number]) in self._open
         }
-        numbers = sorted(told, key=ids.__getitem__)[:MAX_RETRIES_PER_TICK]
+        looked_ns = self._memory.looked_ns[place]
+        numbers = sorted(told, key=lambda number: (looked_ns[rows[number]], ids[number]))[:MAX_RETRIES_PER_TICK]
+        looked_ns[rows[numbers]] = tick.now_ns
         for number, blamed in zip(numbers, tick.attributor.of(name, rows[numbers]), strict=True):
             shares = {culprit.path: culprit.share for culprit in blamed.culprits}
             before = told[number].culprits[0].path if told[number].culprits else ""

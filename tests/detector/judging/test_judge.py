@@ -284,6 +284,15 @@ def test_a_damaged_state_is_refused() -> None:
         Judge.resume(EVERYTHING, msgspec.msgpack.encode(document))
 
 
+def test_a_state_of_a_version_that_knew_less_is_resumed() -> None:
+    judge, frames = Judge(EVERYTHING), wild(1, 40)
+    judged(judge, frames[:30])
+    document = msgspec.msgpack.decode(judge.checkpoint())
+    for name in ("earlier_seconds", "looked_ns"):
+        del document["engine"]["memory"][name]
+    assert judged(Judge.resume(EVERYTHING, msgspec.msgpack.encode(document)), frames[30:])
+
+
 def test_other_settings_keep_what_still_fits() -> None:
     judge = Judge(EVERYTHING)
     judged(judge, wild(1, 30))

@@ -168,3 +168,23 @@ def test_pages_that_a_neighbour_in_another_pod_takes_under_the_full_limit_above_
         ("/kubepods", pytest.approx(0.05)),
     ]
     assert about_web[0].confidence == 0.0
+
+
+def test_who_comes_to_hold_the_memory_is_followed_in_many_verdicts_also_after_a_restart() -> None:
+    pods = range(40)
+    paths = {3 * pod + number: f"/{pod}{name}" for pod in pods for number, name in ((1, ""), (2, "/web"), (3, "/side"))}
+    judge, moved = Judge(JudgeSettings()), []
+    for second in range(16):
+        held = [[64e6, 40e6, 24e6]] * len(pods)
+        if second >= 8:
+            held[-1] = [64e6, 12e6, 52e6]
+        columns = {
+            REFAULTS: [5000 * second, 5000 * second, 0] * len(pods),
+            ABOVE: [0, 0, 300 * MS * second] * len(pods),
+            "memstat.limit_bytes": [64e6, NO_LIMIT, NO_LIMIT] * len(pods),
+            "memstat.usage_bytes": [each for row in held for each in row],
+        }
+        judge = Judge.resume(judge.settings, judge.checkpoint())
+        lines = judge.step(make_frame(second, paths, columns))
+        moved += [each.victim for each in lines if each.state == "update" and each.culprits[0].path.endswith("/side")]
+    assert moved == ["/39/web"]
