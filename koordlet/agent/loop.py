@@ -49,12 +49,13 @@ class AgentLoop:
         *,
         detection: Detection | None = None,
         control: Sink | None = None,
+        judged: Mapping[str, Sink] | None = None,
         parts: EntitledParts | None = None,
         sinks: Mapping[str, Sink] | None = None,
         between: Callable[[], None] = no_breaks,
     ) -> None:
         """`control` acts on the tick before any sink reports it; a sink's failures are counted under its name. `parts`
-        splits losses by what control has seen.
+        splits losses by what control has seen; sinks in `judged` get verdicts as judged, which a replay gives again.
 
         `between` is called between the steps, so that a tick may be spread.
         """
@@ -64,6 +65,7 @@ class AgentLoop:
         self._control = isolated("control", control, source.lost) if control else None
         self._parts = parts
         self._split = isolated("shares", parts.take, source.lost) if parts else None
+        self._judged = [isolated(name, sink, source.lost) for name, sink in (judged or {}).items()]
         self._sinks = [isolated(name, sink, source.lost) for name, sink in (sinks or {}).items()]
 
     def tick(self) -> None:
@@ -78,6 +80,8 @@ class AgentLoop:
         self._between()
         if self._control is not None:
             self._control(tick)
+        for sink in self._judged:
+            sink(tick)
         if self._parts is not None and self._split is not None:
             self._split(tick)
             tick = self._parts.of(tick)

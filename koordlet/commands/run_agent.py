@@ -158,6 +158,7 @@ def _run(
         control.name_of = agent.title_of
         control.reports = links.reports if settings.cluster.enabled else None
         sinks: dict[str, Sink] = {}
+        judged: dict[str, Sink] = {}
         if source is not None and settings.cluster.enabled and settings.enforcer.evict:
             from koordlet.enforcer.evictions.opening import open_pod_evictor
             from koordlet.kube.reporter import connect
@@ -192,7 +193,7 @@ def _run(
             )
             sinks["metrics"] = stack.enter_context(metrics)
         if flags.as_objects:
-            sinks["json"] = json_lines(sys.stdout.fileno(), agent.lost)
+            judged["json"] = json_lines(sys.stdout.fileno(), agent.lost)
         else:
             sinks["log"] = log_lines(str if flags.verbose else agent.name_of)
         if detection is not None and (capture := _open_stacks(agent, detection, settings, stacks.append)) is not None:
@@ -206,6 +207,7 @@ def _run(
             agent,
             detection=detection,
             control=control.step,
+            judged=judged,
             parts=EntitledParts(control.entitled_part),
             sinks=sinks | optional,
             between=agent.between,

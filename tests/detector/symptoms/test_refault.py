@@ -69,7 +69,8 @@ def test_who_takes_pages_is_named_in_the_second_tick_even_who_always_did() -> No
             "memory.stall_own_limit_ns": [0, 0, 0],
             "memory.pressure_pages": [1000 * second, 90_000 * second, 9000 * second],
         }
-        said += judge.step(make_frame(second, {1: "/web", 2: "/thief", 3: "/other"}, columns))
+        lines = judge.step(make_frame(second, {1: "/web", 2: "/thief", 3: "/other"}, columns))
+        said += [each for each in lines if each.rule != "refaults"]  # of a symptom that may be installed besides
     assert [(each.rule, each.state, each.time % 100) for each in said] == [("refault", "open", 7.0)]
     assert [each.path for each in said[0].culprits] == ["/thief", "/other"]
     assert said[0].culprits[0].share == pytest.approx(90 / 99)

@@ -195,7 +195,7 @@ def test_a_hangup_that_is_ignored_stays_ignored() -> None:
 
 
 def test_a_loss_is_split_by_what_control_has_seen_in_the_tick_and_without_it_told_whole() -> None:
-    control, sink = Seconds(), Seconds()
+    control, sink, judged = Seconds(), Seconds(), Seconds()
     frames = Frames(6)
     seen: list[float] = []
 
@@ -206,11 +206,17 @@ def test_a_loss_is_split_by_what_control_has_seen_in_the_tick_and_without_it_tol
         return 0.1
 
     detection = Detection(Judge(JudgeSettings()))
-    AgentLoop(frames, detection=detection, control=control, parts=EntitledParts(part), sinks={"sink": sink}).run(
-        0.001, frames.stop
-    )
+    AgentLoop(
+        frames,
+        detection=detection,
+        control=control,
+        judged={"json": judged},
+        parts=EntitledParts(part),
+        sinks={"sink": sink},
+    ).run(0.001, frames.stop)
     lines = [(tick.window.last.monotonic_ns / 1e9, line) for tick in sink.ticks for line in tick.verdicts]
     assert seen[0] == lines[0][0]
     assert lines[0][1].evidence[ENTITLED] == 0.1
     assert [verdict.evidence[ENTITLED] for verdict in sink.ticks[-1].open_verdicts] == [0.1]
     assert len(sink.ticks) == 5
+    assert not any(ENTITLED in line.evidence for tick in judged.ticks for line in tick.verdicts), "a replay has none"
