@@ -176,7 +176,7 @@ def _process(arm: str, folder: Path, top: str) -> Iterator[int]:
             raise click.ClickException(f"the process ended: {(folder / 'log').read_text()[-500:]}")
         yield process.pid
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(timeout=30)
         except subprocess.TimeoutExpired:  # one that still starts does not hear it
