@@ -114,6 +114,8 @@ METRICS: tuple[Metric, ...] = (
     counter("cpu.oncpu_ns", "cgroup_cpu_oncpu", Unit.NS, "Time threads of the cgroup ran on a CPU"),
     counter("cpu.wait_ns", "", Unit.NS, "Time runnable threads of the cgroup waited for a CPU, measured as a whole"),
     counter("cpu.wait_count", "cgroup_cpu_waits", Unit.COUNT, "Run-queue waits that ended"),
+    gauge("cpu.weight", "cgroup_cpu_weight", Unit.COUNT, "cpu.weight, from cpu.shares where the hierarchy is v1"),
+    gauge("cpu.request_cores", "cgroup_cpu_request", Unit.CORES, "CPU request of the pod or container"),
     *(counter(f"cpu.wait_{cause}_ns", "cgroup_cpu_wait", Unit.NS, _WAIT, cause=cause) for cause in WAIT_CAUSES),
     histogram("cpu.wait_hist", "cgroup_cpu_wait_duration", "Distribution of run-queue waits", sum_column="cpu.wait_ns"),
     counter(
@@ -208,6 +210,7 @@ METRICS: tuple[Metric, ...] = (
         counter(f"hostwide.{kind}_ns", f"host_cpus_{kind}", Unit.NS, f"{text}, of all CPUs", table="host")
         for kind, text in (("busy", "Time not idle"), ("steal", "Time the hypervisor ran another guest"))
     ),
+    gauge("hostwide.cpus", "host_cpus", Unit.COUNT, "CPUs that are online", table="host"),
     gauge("hostwide.memory_total_bytes", "host_memory_total", Unit.BYTES, "Memory of the host", table="host"),
     gauge(
         "hostwide.memory_available_bytes",

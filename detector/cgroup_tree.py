@@ -7,22 +7,38 @@ from numpy.typing import NDArray
 
 from api.cgroup_path import is_below, parent
 from api.frame import CgroupInfo
+from api.tree_classes import TreeClasses
+from detector.subtrees import Subtrees
 
 
 class CgroupTree:
     """Immutable; made anew when cgroups come or go. The root's own tasks are a neighbour like any other."""
 
-    __slots__ = ("_below", "_cgroups", "_row_of", "inner", "leaves")
+    __slots__ = ("_below", "_cgroups", "_classes", "_row_of", "_subtrees", "inner", "leaves")
 
     def __init__(self, cgroups: Sequence[CgroupInfo]) -> None:
         self._cgroups = cgroups
         self._below: dict[int, NDArray[np.intp]] = {}
+        self._subtrees: Subtrees | None = None
+        self._classes: TreeClasses | None = None
         self._row_of = {info.path: row for row, info in enumerate(cgroups)}
         inner = {row for info in cgroups if (row := self._row_of.get(parent(info.path))) is not None}
         self.leaves: NDArray[np.bool_] = np.ones(len(cgroups), dtype=np.bool_)
         self.leaves[list(inner)] = False
         self.inner = frozenset(row for row in inner if cgroups[row].path != "/")
         """Rows that have children, without the root."""
+
+    @property
+    def subtrees(self) -> Subtrees:
+        """The cgroups in the order of their tree."""
+        self._subtrees = self._subtrees or Subtrees(self._cgroups)
+        return self._subtrees
+
+    @property
+    def classes(self) -> TreeClasses:
+        """QoS classes on the tree."""
+        self._classes = self._classes or TreeClasses({info.path: info for info in self._cgroups})
+        return self._classes
 
     def row_of(self, path: str) -> int | None:
         """Row of the cgroup at a path."""

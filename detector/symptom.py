@@ -68,11 +68,12 @@ the symptoms that the node had; a rule on a symptom that is not installed is ref
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from api.verdicts import How
 from detector.arrays import Floats
@@ -95,6 +96,9 @@ class Signal:
     whole: Floats | None = None
     """The whole that a row of the blame table is a share of; None: the loss itself. Needed where the loss is only a
     part of the time that the table charges, as with SMT, which charges exposure."""
+    claim: Callable[[NDArray[np.intp]], Floats] | None = None
+    """For some rows, the seconds per second that they may hold against others, as far as they lost so much: what fair
+    division costs is told, and opens no verdict. None: all that is lost."""
     measured: bool = True
     """False for a loss that is estimated from a count: its verdicts have confidence 0, open only after the ticks of
     their rule, and an anomaly model does not ease their threshold."""

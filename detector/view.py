@@ -25,8 +25,8 @@ CPU_BLAME = "cpu.blame"
 LEAST_INTERRUPTED = 0.05
 """Part of a culprit's time on CPUs from which interrupts on top of it count; all have some for the timer."""
 _WORK_COLUMNS = {f"kernelwork.{work}_ns": work for work in KERNEL_WORK}
-_BUSY, _STOLEN = "hostwide.busy_ns", "hostwide.steal_ns"
-HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN))
+_BUSY, _STOLEN, _CPUS = "hostwide.busy_ns", "hostwide.steal_ns", "hostwide.cpus"
+HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN, _CPUS))
 """Columns of the host's table that a view reads."""
 
 
@@ -153,6 +153,12 @@ class View:
     def kernel_work(self) -> Mapping[str, float]:
         """CPUs that the kernel's own threads used on the whole host, by what they do; empty where not measured."""
         return {work: grown for name, work in _WORK_COLUMNS.items() if (grown := self._of_host(name)) is not None}
+
+    @property
+    def cpus(self) -> int:
+        """Number of the host's CPUs that are online; 0 where that is not measured."""
+        table = self._recent.last.tables.get(HOST)
+        return int(table.columns[_CPUS][0]) if table is not None and _CPUS in table.columns else 0
 
     @property
     def stolen(self) -> float | None:

@@ -70,6 +70,11 @@ def reason_in_words(story: Story, diagnosis: RuleDiagnosis) -> str:
             )
         case Reason.BELOW_THRESHOLD:
             return f"{lost or 0.0:.3f} s/s lost is below the threshold of {limit:.3f}"
+        case Reason.BEYOND_SHARE:
+            return (
+                f"of {lost or 0.0:.3f} s/s lost, {diagnosis.counted:.3f} lies below the own share of the CPUs, "
+                f"which is below the threshold of {limit:.3f}"
+            )
         case Reason.NOT_HELD:
             return (
                 f"{lost or 0.0:.3f} s/s lost is above the threshold of {limit:.3f}, but that held in "
@@ -134,6 +139,7 @@ _STATES = {
     Reason.NOT_MEASURED: "not measured",
     Reason.COOLING_DOWN: "cooling down",
     Reason.BELOW_THRESHOLD: "below threshold",
+    Reason.BEYOND_SHARE: "beyond its share",
     Reason.NOT_HELD: "not yet",
 }
 

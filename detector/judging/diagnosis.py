@@ -25,6 +25,8 @@ class Reason(StrEnum):
     NOT_MEASURED = "not-measured"
     """The host does not measure a symptom that the rule needs, or not for this cgroup."""
     BELOW_THRESHOLD = "below-threshold"
+    BEYOND_SHARE = "beyond-share"
+    """The loss is above the threshold, what of it lies below the cgroup's own share is not."""
     COOLING_DOWN = "cooling-down"
     """Above the threshold, but a verdict closed within the cool-down."""
     NOT_HELD = "not-held"
@@ -57,6 +59,8 @@ class RuleDiagnosis:
     of_ticks: int
     cooldown_left_seconds: float
     is_open: bool
+    counted: float = 0.0
+    """Loss of the rule that counts against the threshold: without what lies beyond the cgroup's own share."""
     is_suspicious: bool = False
     """True where an anomaly model suspects the cgroup."""
     culprits: tuple[Culprit, ...] = ()
@@ -96,6 +100,7 @@ def _diagnose_rule(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> 
         of_ticks=rule.of_ticks,
         cooldown_left_seconds=cooling / 1e9,
         is_open=bool(engine.memory.is_open[place, row]),
+        counted=float(np.nan_to_num(tick.counted[place, row])),
         is_suspicious=bool(tick.suspicious[row]),
         culprits=blamed.culprits,
         confidence=blamed.confidence,
@@ -117,6 +122,7 @@ def _reason(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> Reason:
         (Reason.SUPERSEDED, tick.superseded[place, 0]),
         (Reason.NOT_MEASURED, np.isnan(tick.lost[place, row])),
         (Reason.BELOW_THRESHOLD, tick.lost[place, row] < tick.eased[place, row]),
+        (Reason.BEYOND_SHARE, tick.counted[place, row] < tick.eased[place, row]),
         (Reason.COOLING_DOWN, engine.cooldown_left_ns(tick.now_ns)[place, row] > 0),
     )
     return next((reason for reason, holds in checks if holds), Reason.NOT_HELD)

@@ -129,7 +129,7 @@ class RuleEngine:
         tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of, between)
         self._remember(tick)
         met = tick.met
-        self._hysteresis.see(memory, met, tick.lost, tick.limits, now_ns, ~tick.superseded)
+        self._hysteresis.see(memory, met, tick.counted, tick.limits, now_ns, ~tick.superseded)
         verdicts += self._close(view, now_ns)
         opening = self._hysteresis.may_open(memory, met, now_ns)
         opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
@@ -227,7 +227,7 @@ class RuleEngine:
 
     def _at_once_for(self, tick: RuleTick, candidates: Flags) -> Flags:
         """Mark rows whose loss is so large, and mostly seen directly to be another's doing, that one tick is enough."""
-        strong = candidates & (tick.lost >= np.maximum(tick.plain, tick.limits) * self._at_once)
+        strong = candidates & (tick.counted >= np.maximum(tick.plain, tick.limits) * self._at_once)
         for place in np.flatnonzero(strong.any(axis=1)).tolist():
             for name, rows in self._updates.by_symptom(tick, place, np.flatnonzero(strong[place])):
                 signal, table = tick.signals[name], self.symptoms[name].blame.table

@@ -40,6 +40,8 @@ class RuleTick:
     """Rules that are superseded (`unless_measured`), shape (rules, 1)."""
     lost: Floats
     """Loss against the threshold: the least of `all_of`, the most of `any_of`; NaN where not measured."""
+    counted: Floats
+    """The part of it that counts against the threshold: what the cgroup may hold against others (`Signal.claim`)."""
     worst: NDArray[np.int16]
     """The symptom of the rule that costs most, as its place among all symptoms."""
     plain: Floats
@@ -56,7 +58,7 @@ class RuleTick:
     @property
     def met(self) -> Flags:
         """True where a rule that is not superseded is above its threshold."""
-        return np.asarray((self.lost >= self.eased) & ~self.superseded)
+        return np.asarray((self.counted >= self.eased) & ~self.superseded)
 
 
 class RuleEvaluator:
@@ -71,6 +73,7 @@ class RuleEvaluator:
             {symptoms[name].usual for name in rule.symptoms if name in symptoms and symptoms[name].usual}
             for rule in rules
         ]
+        self._close_ratios = np.array([[rule.close_ratio] for rule in rules], dtype=np.float64).reshape(-1, 1)
         self._thresholds: Mapping[str, Floats] = {}
         self._selected: tuple[tuple[CgroupInfo, ...], Floats] = ((), np.empty((len(rules), 0)))
 
@@ -96,6 +99,7 @@ class RuleEvaluator:
         eased = suspected & self._measured(present, signals, worst)
         ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
         superseded = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
+        least = np.where(eased, np.minimum(limits, np.maximum(plain, limits) * self._suspicion.threshold_ratio), limits)
         return RuleTick(
             view=view,
             now_ns=now_ns,
@@ -103,12 +107,11 @@ class RuleEvaluator:
             attributor=Attributor(view, self._symptoms, signals, self._thresholds, history_of),
             superseded=np.array(superseded, dtype=np.bool_).reshape(-1, 1),
             lost=lost,
+            counted=self._counted(lost, worst, least, signals),
             worst=worst,
             plain=plain,
             limits=limits,
-            eased=np.where(
-                eased, np.minimum(limits, np.maximum(plain, limits) * self._suspicion.threshold_ratio), limits
-            ),
+            eased=least,
             needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
             suspicious=suspected,
         )
@@ -141,6 +144,19 @@ class RuleEvaluator:
             costs = [np.nan_to_num(signals[name].lost) for name in names] if several else []
             worst[place] = places[np.argmax(costs, axis=0)] if several else places[0]
         return lost, worst
+
+    def _counted(self, lost: Floats, worst: NDArray[np.int16], limits: Floats, signals: Mapping[str, Signal]) -> Floats:
+        """The losses, those that would open or hold a verdict no more than what the cgroup may claim."""
+        counted = lost
+        for name, signal in signals.items():
+            if signal.claim is None:
+                continue
+            rules, rows = np.nonzero((lost >= limits * self._close_ratios) & (worst == self._place[name]))
+            if len(rows):
+                distinct, places = np.unique(rows, return_inverse=True)
+                counted = lost.copy() if counted is lost else counted
+                counted[rules, rows] = np.minimum(lost[rules, rows], signal.claim(distinct)[places])
+        return counted
 
     def _limits(self, cgroups: tuple[CgroupInfo, ...]) -> Floats:
         if self._selected[0] is not cgroups and self._selected[0] != cgroups:

@@ -1,5 +1,5 @@
 """The part of each told loss that its victim is entitled to, as evidence: what fair division costs is told apart from
-what others take (`koordlet/response/entitlement.py`).
+what others take (`detector/entitlement.py`).
 """
 
 from collections.abc import Callable

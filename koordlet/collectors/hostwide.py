@@ -49,6 +49,7 @@ class HostWide(Collector):
         cpus = parse_proc_stat(self._tree.text("/proc/stat") or "")
         if cpus is not None:
             tables["host.cpu"] = cpus
+            columns["hostwide.cpus"] = np.array([float(len(cpus))])
             for what in ("busy", "steal"):
                 columns[f"hostwide.{what}_ns"] = cpus.columns[f"hostcpu.{what}_ns"].sum(keepdims=True)
         return Reading(tables)

@@ -203,6 +203,7 @@ def _run(
         sinks["service manager"] = ServiceNotices().step
         agent.between = Breaks()
         control.take_breaks(agent.between)
+        agent.extra_readings.append(control.reading)
         loop = AgentLoop(
             agent,
             detection=detection,

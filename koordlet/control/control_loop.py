@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
+from api.frame import CGROUP, Reading, Table
 from api.intents import Intent, Setting
 from api.verdicts import Verdict
 from detector.breaks import Between, no_breaks
@@ -199,6 +201,16 @@ class ControlLoop:
         is known."""
         observation = self._observation
         return None if observation is None else observation.entitled_part(verdict)
+
+    def reading(self) -> Reading:
+        """Weights and requests of the newest tick's cgroups, for the next frame: what a share goes by."""
+        seen = self._observation
+        if seen is None:
+            return Reading({})
+        columns = {"cpu.weight": seen.weights, "cpu.request_cores": seen.request_cores}
+        ids = np.array([info.id for info in seen.cgroups], dtype=np.uint64)
+        known = {name: column for name, column in columns.items() if column is not None}
+        return Reading({CGROUP: Table({"cgroup": ids}, known)} if known else {})
 
     def _wake_guardian(self) -> None:
         """Have it watch before the first action is set, and again after a pause in which actions were restored; with

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.cgroup_names import display_names
-from api.cgroup_path import ancestors, lineage, parent
+from api.cgroup_path import ancestors, lineage
 from api.frame import CgroupInfo, CgroupKind
 from api.loss import LOSS_CAUSES, lost_to_others_ns
 from api.qos import PROTECTED_RANK, QoSClass, protection_rank
@@ -16,16 +16,9 @@ from api.tree_classes import TreeClasses
 from api.verdicts import HYPERVISOR, Verdict, is_self_inflicted
 from api.window import Delta, Window
 from detector.blame import Blame, blame_between
-from koordlet.response.entitlement import (
-    DEFAULT_WEIGHT,
-    LEAST_WEIGHT,
-    Competitors,
-    claimable,
-    entitled_cores,
-    share_by_weight,
-)
+from detector.entitlement import Shares, claimable, entitled_cores
+from detector.subtrees import Subtrees
 from koordlet.response.host_capabilities import HostCapabilities
-from koordlet.response.subtrees import Subtrees
 
 PERIOD_US = 100_000
 """Period of a CPU quota, unless a host has another."""
@@ -38,15 +31,6 @@ _BEST_EFFORT = frozenset({QoSClass.BE})
 def no_blame(_resource: str) -> Blame | None:
     """Return None: nothing tells culprits apart."""
     return None
-
-
-@dataclass(frozen=True)
-class _Level:
-    """Cgroups below one, and how they compete."""
-
-    place_of: Mapping[int, int]
-    """Row to place among them."""
-    competitors: Competitors
 
 
 @dataclass(frozen=True)
@@ -173,14 +157,7 @@ class Observation:
 
     def _share(self, path: str, *, of_limits: bool) -> float:
         yields = not of_limits and self.qos_of(path) is not QoSClass.BE
-        levels = []
-        for each in reversed(lineage(path)):
-            row = self.rows.get(each)
-            if row is None:
-                continue
-            level = self._level(parent(each), yields=yields)
-            levels.append((level.competitors, level.place_of[row]))
-        share = share_by_weight(float(len(self.capabilities.cpus)), levels)
+        share = self._by_weight.of(path, yields=yields)
         quotas = [self.capabilities.cgroup_quota_us.get(each) for each in lineage(path)]
         return entitled_cores(
             share,
@@ -188,22 +165,16 @@ class Observation:
             limit=min((quota / PERIOD_US for quota in quotas if quota is not None), default=np.nan),
         )
 
-    def _level(self, path: str, *, yields: bool) -> _Level:
-        """The children of a cgroup, whose shares most victims of a tick have to be told."""
-        if (path, yields) not in self._levels:
-            rows = self.subtrees.children(path)
-            weights = np.full(len(rows), DEFAULT_WEIGHT) if self.weights is None else self.weights[rows]
-            if yields:
-                behind = [self.classes_within(self.cgroups[each].path) == _BEST_EFFORT for each in rows.tolist()]
-                weights = np.where(behind, LEAST_WEIGHT, weights)
-            wanted = self.subtrees.sums(self.wanted_cores, rows)
-            place_of = {row: place for place, row in enumerate(rows.tolist())}
-            self._levels[path, yields] = _Level(place_of, Competitors(wanted, np.nan_to_num(weights)))
-        return self._levels[path, yields]
-
     @cached_property
-    def _levels(self) -> dict[tuple[str, bool], _Level]:
-        return {}
+    def _by_weight(self) -> Shares:
+        return Shares(
+            self.cgroups,
+            self.subtrees,
+            self.wanted_cores,
+            self.weights,
+            cpus=len(self.capabilities.cpus),
+            is_best_effort=lambda path: self.classes_within(path) == _BEST_EFFORT,
+        )
 
     def _number(self, column: Floats | None, path: str) -> float:
         row = self.rows.get(path)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from api.cgroup_path import is_within, parent
 from api.frame import CgroupInfo
-from koordlet.response.subtrees import Subtrees
+from detector.subtrees import Subtrees
 
 NAMES = st.sampled_from(["a", "a b", "a-b", "b", "a.slice", "é", "~", "\\x01"])
 PATHS = st.lists(st.lists(NAMES, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts)), max_size=25)

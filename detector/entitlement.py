@@ -10,12 +10,14 @@ its siblings in proportion to their weights (the fluid limit of CFS and EEVDF). 
 a hundred spinning threads use the whole share of their cgroup, and what they wait above it is no neighbour's doing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from api.cgroup_path import lineage, parent
+from api.frame import CgroupInfo
+from detector.arrays import Floats
+from detector.subtrees import Subtrees
 
 DEFAULT_WEIGHT = 100.0
 """Weight of a cgroup whose file was not read, as the kernel sets it."""
@@ -63,6 +65,49 @@ def share_by_weight(cores: float, levels: Iterable[tuple[Competitors, int]]) -> 
     for competitors, place in levels:
         amount = competitors.share_of(place, amount)
     return amount
+
+
+class Shares:
+    """Shares of CPU by weight in one tick; the children of each cgroup are ordered once."""
+
+    def __init__(
+        self,
+        cgroups: Sequence[CgroupInfo],
+        subtrees: Subtrees,
+        wanted: Floats,
+        weights: Floats | None,
+        *,
+        cpus: int,
+        is_best_effort: Callable[[str], bool],
+    ) -> None:
+        """`wanted` has the cores that each cgroup's own threads used or waited for, `weights` its cpu.weight, NaN where
+        that is not known; `is_best_effort` tells whether only best-effort work lives at a path."""
+        self._cgroups, self._subtrees, self._wanted, self._weights = cgroups, subtrees, wanted, weights
+        self._cpus, self._is_best_effort = cpus, is_best_effort
+        self._levels: dict[tuple[str, bool], tuple[dict[str, int], Competitors]] = {}
+
+    def of(self, path: str, *, yields: bool) -> float:
+        """Return the cores that a cgroup gets if its threads want as many; `yields`: best-effort work beside it counts
+        with the least weight."""
+        levels = []
+        for each in reversed(lineage(path)):
+            place_of, competitors = self._level(parent(each), yields=yields)
+            if each in place_of:
+                levels.append((competitors, place_of[each]))
+        return share_by_weight(float(self._cpus), levels)
+
+    def _level(self, path: str, *, yields: bool) -> tuple[dict[str, int], Competitors]:
+        """The children of a cgroup, whose shares most victims of a tick have to be told."""
+        key = (path, yields)
+        if key not in self._levels:
+            rows = self._subtrees.children(path)
+            paths = [self._cgroups[row].path for row in rows.tolist()]
+            weights = np.full(len(rows), DEFAULT_WEIGHT) if self._weights is None else self._weights[rows]
+            if yields:
+                weights = np.where([self._is_best_effort(each) for each in paths], LEAST_WEIGHT, weights)
+            competitors = Competitors(self._subtrees.sums(self._wanted, rows), np.nan_to_num(weights))
+            self._levels[key] = {each: place for place, each in enumerate(paths)}, competitors
+        return self._levels[key]
 
 
 def claimable(lost: float, *, entitled: float, used: float) -> float:

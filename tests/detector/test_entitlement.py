@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.response.entitlement import (
+from detector.entitlement import (
     DEFAULT_WEIGHT,
     Competitors,
     Floats,
