@@ -11,6 +11,7 @@ import msgspec
 from cluster import PODS
 from cluster.twin import Twin
 from tests.schedobjects import node, pod
+from tests.waiting import wait_for
 
 GANG = "gang.scheduling.koordinator.sh/"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
@@ -69,6 +70,16 @@ def settle(twin: Twin) -> None:
         time.sleep(0.02)
 
 
+def settle_whole(twin: Twin) -> None:
+    """Wait until nothing is written and no gang is bound in part; a loaded scheduler pauses between two bindings."""
+
+    def whole() -> bool:
+        settle(twin)
+        return all(members == GANG_SIZE for members in gangs(places(twin)).values())
+
+    wait_for(whole)
+
+
 def check(twin: Twin) -> dict[str, str]:
     """Check capacity at every write of the history; return the node of each remaining pod."""
     cores: dict[str, int] = defaultdict(int)
@@ -95,6 +106,12 @@ def check(twin: Twin) -> dict[str, str]:
             cards[card] += sign * percent
             assert cards[card] <= 100
     return {item["metadata"]["name"]: item["spec"]["nodeName"] for item in held.values()}
+
+
+def places(twin: Twin) -> dict[str, str]:
+    """Node of each bound pod as the API server holds it."""
+    items = [(key.name, item["spec"].get("nodeName", "")) for key, item in list(twin.objects(PODS).items())]
+    return {name: where for name, where in items if where}
 
 
 def gangs(placed: dict[str, str]) -> dict[str, int]:

@@ -37,6 +37,11 @@ class Gang:
         return len(self.waiting)
 
     @property
+    def unbound(self) -> int:
+        """Members to bind until the minimum is."""
+        return max(self.spec.minimum - len(self.bound), 0) if self.spec is not None else 0
+
+    @property
     def satisfied(self) -> bool:
         """Enough members hold a place."""
         if self.spec is None:
@@ -104,15 +109,34 @@ class Gangs:
         elif gang.spec is None:
             gang.problem = problem or gang.problem
 
-    def pod_bound(self, pod: str, *, running: bool = True) -> None:
-        """Take a member that holds its place for good; `running` is False once it succeeded or failed."""
+    def pod_bound(self, pod: str, *, running: bool = True) -> Gang | None:
+        """Take a member that holds its place for good; `running` is False once it succeeded or failed.
+
+        Returns its gang where another process bound it.
+        """
         gang = self._of(pod)
         if gang is None:
-            return
+            return None
+        is_others = pod not in gang.bound | gang.waiting
         gang.waiting.discard(pod)
         gang.bound.add(pod)
         (gang.finished.discard if running else gang.finished.add)(pod)
         gang.satisfied_once = True
+        return gang if is_others else None
+
+    def cut_off(self, pending: Container[str]) -> list[str]:
+        """Members among `pending` that strict groups lack of which a part is bound: as many as each gang needs.
+
+        A group binds as a whole, so what chose its nodes ended in between, or bound members have gone since.
+        """
+        found: list[str] = []
+        for gang in self.by_id.values():
+            if gang.spec is None or not gang.spec.strict or not gang.unbound:
+                continue
+            able = sorted(key for key in gang.members - gang.bound - gang.waiting if key in pending)
+            if able and any(sibling.bound for sibling in self._siblings(able[0])):
+                found += able[: gang.unbound]
+        return found
 
     def pod_gone(self, pod: str) -> None:
         """Forget a deleted pod."""

@@ -4,6 +4,7 @@
 waits for a timer: a gang is tried again when an event wakes any of its members.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -92,6 +93,10 @@ class Coscheduling(Plugin[str]):
         """When a member of `_outside` last came further, by group, for groups with members that are held."""
         self._leaving: set[str] = set()
         """Keys of placed members that were removed: gone, unless only for the sake of argument."""
+        self._came_bound: set[str] = set()
+        """Gangs whose members others bound, until their groups are looked at again."""
+        self._cut_off: deque[str] = deque()
+        """Keys of members to try first: the process before ended while it bound their groups."""
         self._attempted = ""
         """Key of the member last tried in the running attempt."""
         self._together: dict[str, tuple[str, int]] = {}
@@ -126,7 +131,9 @@ class Coscheduling(Plugin[str]):
         self._leaving.discard(info.key)
         if info.pod.spec.node_name and self._see(info):
             self._forget_pending(info.key)
-            self.gangs.pod_bound(info.key)
+            gang = self.gangs.pod_bound(info.key)
+            if gang is not None:
+                self._came_bound.add(gang.id)
 
     def pod_removed(self, row: Row, info: PodInfo) -> None:
         """A placed member is gone, or lost its place (then `unreserve` follows)."""
@@ -175,14 +182,17 @@ class Coscheduling(Plugin[str]):
             self._wake(key)
 
     def leads(self) -> None:
-        """State everything anew."""
+        """State everything anew, and go on first where the process before ended while it bound a group."""
         self._held.clear()
         self._reported.clear()
+        self._cut_off.clear()
+        self._cut_off.extend(self.gangs.cut_off(self._queued - self._outside))
 
     def tick(self, now: float) -> Iterable[Write]:
         """Write the conditions of held members and the status of PodGroups."""
         self._now = now
         self._settle()
+        self._wake_beside_bound()
         self._wake_turned_away(now)
         self._break_deadlock(now)
         return [*self._conditions(), *self._phases()]
@@ -208,14 +218,17 @@ class Coscheduling(Plugin[str]):
             gang = self.gangs.by_id.get(name)
             if gang is None or gang.spec is None or not gang.spec.strict:
                 continue
-            needed = max(gang.spec.minimum - len(gang.bound), 0)
             able = sorted(gang.members & pending.keys() - gang.bound, key=lambda key: (key != info.key, key))
-            chosen += able[:needed]
+            chosen += able[: gang.unbound]
         others = [pending[key] for key in chosen if key != info.key]
         return (info, *others) if others else ()
 
     def next_pod(self) -> str | None:
-        """The next member of the group being tried; after the last, an incomplete group lets go."""
+        """The next member of the group being tried; after the last, an incomplete group lets go.
+
+        Before all groups come the members that are left of those that were bound in part.
+        """
+        self._wake_beside_bound()
         while self._attempted:
             attempt = self.gangs.attempt_of(self._attempted)
             pending = self.gangs.untried(self._attempted)
@@ -225,6 +238,10 @@ class Coscheduling(Plugin[str]):
             attempt.tried.add(pending[0])
             if pending[0] in self._queued and pending[0] not in self._outside:
                 return self._uids[pending[0]]
+        while self._cut_off:
+            key = self._cut_off.popleft()
+            if key in self._queued:
+                return self._uids[key]
         return None
 
     # Attempt
@@ -350,6 +367,13 @@ class Coscheduling(Plugin[str]):
         group = (self.gangs.group_of(key) or "").split(",")
         members = {member for gang in group if gang in self.gangs.by_id for member in self.gangs.by_id[gang].members}
         self.handle.activate(self._uids[member] for member in sorted(members & self._queued))
+
+    def _wake_beside_bound(self) -> None:
+        """Wake groups whose members others bound: the rest may have come before these, and have been held back."""
+        while self._came_bound:
+            gang = self.gangs.by_id.get(self._came_bound.pop())
+            for key in sorted(gang.bound)[:1] if gang is not None else ():
+                self._wake(key)
 
     def _forget_pending(self, key: str) -> None:
         for keys in (self._queued, self._outside, self._turned_away):

@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pytest
 from cluster import NODES, PODS
 from cluster.twin import Twin
 from scheduler.plugins.deviceshare import DEVICES
-from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, random_pods, settle
+from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, places, random_pods, settle
 from tests.schedobjects import node, pod
 from tests.waiting import wait_for
 
@@ -70,7 +69,13 @@ def test_kill_and_restart(seed: int) -> None:
 
 
 def test_devices_and_gangs_survive_kills() -> None:
+    """There is room for all, so that both gangs are whole in the end."""
     draw = random.Random(7)
+
+    def complete(placed: dict[str, str]) -> bool:
+        has_gpu = any(name.startswith("gpu") for name in placed)
+        return has_gpu and gangs(placed) == {f"gang-{batch}": GANG_SIZE for batch in range(2)}
+
     with Twin() as twin:
         twin.serve(DEVICES)
         twin.load(NODES, [gpu_node(f"n{index}") for index in range(NODE_COUNT)])
@@ -83,9 +88,7 @@ def test_devices_and_gangs_survive_kills() -> None:
                 os.kill(process.pid, signal.SIGKILL)
         wait_for(lambda: twin.open_watches == 0)  # those of the killed one
         with scheduler(twin.url):
-            wait_for(lambda: twin.open_watches > 0)
-            time.sleep(1.0)
+            wait_for(lambda: complete(places(twin)))
             settle(twin)
         placed = check(twin)
-    assert any(name.startswith("gpu") for name in placed)
-    assert all(members in (0, GANG_SIZE) for members in gangs(placed).values()), placed
+    assert complete(placed), placed

@@ -17,7 +17,7 @@ from scheduler.engine import Engine
 from scheduler.loop import Loop
 from scheduler.plugins.deviceshare import DEVICES
 from scheduler.profile import SchedulerSettings
-from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, random_pods, settle
+from tests.schedhistory import GANG_SIZE, NODE_COUNT, check, device, gangs, gpu_node, random_pods, settle_whole
 from tests.schedobjects import running_loop
 
 
@@ -47,7 +47,7 @@ def test_no_two_bindings_take_one_resource(seed: int) -> None:
                 time.sleep(0.25)
         twin.faults.clear()
         with running(twin):
-            settle(twin)
+            settle_whole(twin)
         placed = check(twin)
     assert any(name.startswith("gpu") for name in placed)
     assert all(members in (0, GANG_SIZE) for members in gangs(placed).values())

@@ -1,5 +1,6 @@
 """Coscheduling in an engine: all or nothing in one go, conditions with missing counts, restarts, groups."""
 
+import itertools
 import json
 from typing import Any
 
@@ -216,6 +217,40 @@ def test_a_deleted_member_frees_the_waiting_ones() -> None:
 def test_after_a_restart_missing_members_follow_those_already_bound() -> None:
     made = cluster(2, (member("a", 0, nodeName="n0"), member("a", 1, nodeName="n0")))
     assert submit(made, member("a", 2)) == {"a-2": "n1"}
+
+
+@pytest.mark.parametrize("bound", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)], ids=str)
+@pytest.mark.parametrize("listed", list(itertools.permutations(range(3))), ids=str)
+def test_after_a_restart_members_follow_in_whatever_order_they_are_listed(
+    listed: tuple[int, ...], bound: tuple[int, ...]
+) -> None:
+    """A pending member that is listed before those already bound is not held back for ever."""
+    made = cluster(2)
+    pods = [member("a", n, nodeName="n0") if n in bound else member("a", n) for n in listed]
+    assert submit(made, *pods).keys() == {f"a-{n}" for n in range(3) if n not in bound}
+    made.tick(1.0)
+    assert conditions(made) == {}
+
+
+def test_after_a_restart_a_gang_follows_one_of_its_group_that_is_bound() -> None:
+    both = json.dumps(["default/a", "default/b"])
+    pending = (member("b", n, 2, groups=both) for n in range(2))
+    bound = (member("a", n, 2, groups=both, nodeName="n0") for n in range(2))
+    assert submit(cluster(2), *pending, *bound) == {"b-0": "n1", "b-1": "n1"}
+
+
+def test_after_a_restart_the_rest_of_a_gang_goes_before_others() -> None:
+    """Their room was theirs before; whatever takes it leaves the gang in part for ever."""
+    made = cluster(2)
+    for each in (
+        *(pod(f"other-{n}", {"cpu": "2"}, priority=n) for n in range(2)),
+        member("a", 0),
+        member("a", 1, nodeName="n0"),
+        member("a", 2, nodeName="n0"),
+    ):
+        made.on_pod(Action.ADD, each, 0.0)
+    made.leads()
+    assert drain(made) == {"a-0": "n1", "other-1": "n1"}
 
 
 @pytest.mark.parametrize(
