@@ -71,26 +71,24 @@ def test_usage_below_a_limit_that_is_nearly_reached_is_read_in_each_tick(
     assert read(collector, "memstat.usage_bytes", POD, OLD, NEW) == [of_pod, 50, 900]
 
 
-def test_usage_below_a_limit_under_which_pages_come_back_is_read_though_it_was_far_from_full(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("of_pod", "of_child", "refaults", "child_read"),
+    [
+        pytest.param(990, 940, 9, 940, id="read-where-pages-come-back-though-it-was-far-from-full"),
+        pytest.param(300, 250, 1, 50, id="not-read-far-from-full-though-pages-come-back"),
+    ],
+)
+def test_usage_below_a_limit_under_which_pages_come_back(
+    tmp_path: Path, of_pod: int, of_child: int, refaults: int, child_read: int
+) -> None:
     write(tmp_path, "pod", 100, "1000")
     write(tmp_path, "pod/old", 50)
     collector = MemStat.open(make_host(tmp_path, 2))
     read(collector, "memstat.usage_bytes", POD, OLD, due=(POD, OLD))
-    write(tmp_path, "pod", 990, "1000", refaults=9)
-    write(tmp_path, "pod/old", 940, refaults=9)
+    write(tmp_path, "pod", of_pod, "1000", refaults=refaults)
+    write(tmp_path, "pod/old", of_child, refaults=refaults)
     assert read(collector, "memstat.usage_bytes", POD, OLD) == [100, 50]
-    assert read(collector, "memstat.usage_bytes", POD, OLD) == [990, 940]
-
-
-def test_usage_below_a_limit_that_is_far_from_full_is_not_read_though_pages_come_back(tmp_path: Path) -> None:
-    write(tmp_path, "pod", 100, "1000")
-    write(tmp_path, "pod/old", 50)
-    collector = MemStat.open(make_host(tmp_path, 2))
-    read(collector, "memstat.usage_bytes", POD, OLD, due=(POD, OLD))
-    write(tmp_path, "pod", 300, "1000", refaults=1)
-    write(tmp_path, "pod/old", 250, refaults=1)
-    assert read(collector, "memstat.usage_bytes", POD, OLD) == [100, 50]
-    assert read(collector, "memstat.usage_bytes", POD, OLD) == [300, 50]
+    assert read(collector, "memstat.usage_bytes", POD, OLD) == [of_pod, child_read]
 
 
 def refaults_read(
