@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from bench.detect.goals import Counts, as_table, goals
 from bench.detect.report import PRODUCT
 from detector.evaluation.intervals import share_interval
 
@@ -31,6 +32,11 @@ class KeptScore(msgspec.Struct, frozen=True):
     def right(self) -> int:
         """Episodes that answer a claim."""
         return round((self.precision or 0.0) * self.episodes)
+
+    @property
+    def wrong(self) -> int:
+        """Episodes that answer none."""
+        return self.episodes - self.right
 
 
 class KeptProof(msgspec.Struct, frozen=True):
@@ -93,6 +99,8 @@ def as_markdown(kept: Sequence[Kept]) -> str:
         "",
         "In brackets: the counts, and the 95 % interval of the share (Wilson's).",
         "",
+        *as_table(goals(_counts(runs))),
+        "",
         "| scenario | runs | found | culprit named first | wrong verdicts | median, s | 95th percentile, s |",
         "|---|---|---|---|---|---|---|",
         *(_scenario_row(name, runs) for name in dict.fromkeys(run.scenario for run in runs)),
@@ -106,6 +114,25 @@ def as_markdown(kept: Sequence[Kept]) -> str:
     ]
     notes += [f"- not staged: `{name}`: {why}" for each in kept for name, why in each.skipped.items()]
     return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def _counts(runs: Sequence[KeptRun]) -> Counts:
+    scores = [run.scores[PRODUCT] for run in runs]
+    outcomes = [each for score in scores for each in score.outcomes]
+    named = [each.culprit_right for each in outcomes if each.culprit_right is not None]
+    clean = [run.scores[PRODUCT] for run in runs if run.clean]
+    return Counts(
+        runs=len(runs),
+        clean_runs=len(clean),
+        right=sum(each.right for each in scores),
+        told=sum(each.episodes for each in scores),
+        found=sum(each.detected for each in outcomes),
+        claims=len(outcomes),
+        named=sum(named),
+        judged=len(named),
+        said=sum(each.wrong for each in clean),
+        seconds=[each.seconds_to_detect for each in outcomes if each.seconds_to_detect is not None],
+    )
 
 
 def _staged(kept: Sequence[Kept], runs: Sequence[KeptRun]) -> str:
@@ -130,7 +157,7 @@ def _row(title: str, name: str, runs: Sequence[KeptRun]) -> str:
     outcomes = [each for score in scores for each in score.outcomes]
     judged = [each.culprit_right for each in outcomes if each.culprit_right is not None]
     clean = [run for run in runs if run.clean and name in run.scores]
-    said = sum(run.scores[name].episodes - run.scores[name].right for run in clean)
+    said = sum(run.scores[name].wrong for run in clean)
     cells = [
         _share(sum(each.right for each in scores), sum(each.episodes for each in scores)),
         _share(sum(each.detected for each in outcomes), len(outcomes)),
@@ -149,7 +176,7 @@ def _scenario_row(name: str, runs: Sequence[KeptRun]) -> str:
         str(len(scores)),
         f"{sum(each.detected for each in outcomes)} of {len(outcomes)}" if outcomes else "-",
         f"{sum(named)} of {len(named)}" if named else "-",
-        str(sum(each.episodes - each.right for each in scores)),
+        str(sum(each.wrong for each in scores)),
         *_delays(outcomes),
     ]
     return f"| `{name}` | {' | '.join(cells)} |"

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from api.verdict_text import in_words
+from bench.detect.goals import Counts, goals
 from bench.detect.measures import GAUGES
 from bench.detect.peers import PEERS, spans_of, told_by
 from bench.detect.runner import Run
@@ -16,11 +17,6 @@ from detector.evaluation.report import as_json, as_text
 from detector.evaluation.scoring import LabelOutcome, Score, episodes, score, total
 
 PRODUCT = "koord"
-GOALS = (
-    ("culprit top-1", "at least 95 %"),
-    ("verdicts in clean scenarios", "none"),
-    ("time to detect", "median at most 2 s, 95th percentile at most 5 s"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,24 @@ def as_report(runs: Sequence[Scored], skipped: Mapping[str, str]) -> str:
         for each in divisions(one)
     ]
     lines += [f"skipped {name}: {why}" for name, why in skipped.items()]
-    return "\n".join([*lines, "", *(f"goal: {name} {goal}" for name, goal in GOALS)])
+    return "\n".join([*lines, "", *(str(goal) for goal in goals(_counts(runs, whole[PRODUCT])))])
+
+
+def _counts(runs: Sequence[Scored], whole: Score) -> Counts:
+    named = [each.culprit_right for each in whole.outcomes if each.culprit_right is not None]
+    clean = [one for one in runs if one.run.scenario.is_clean]
+    return Counts(
+        runs=len(runs),
+        clean_runs=len(clean),
+        right=whole.right_episodes,
+        told=whole.right_episodes + whole.wrong_episodes,
+        found=sum(each.detected for each in whole.outcomes),
+        claims=len(whole.outcomes),
+        named=sum(named),
+        judged=len(named),
+        said=sum(one.product.wrong_episodes for one in clean),
+        seconds=delays(whole),
+    )
 
 
 def _others(runs: Sequence[Scored]) -> str:

@@ -52,6 +52,9 @@ def test_every_share_is_printed_with_its_counts_and_interval() -> None:
     assert row(text, "usage")[1:4] == ["-", "0.0 % (0 of 3, 0.0 to 56.1 %)", "-"]
     assert row(text, "`one`") == ["`one`", "5", "2 of 3", "2 of 2", "1", "2.0", "2.5"]
     assert "- wrong verdict: one: /top/victim" in text
+    assert row(text, "recall") == ["recall", "at least 95 %", "66.7 %", "2 of 3 labels in 5 runs", "missed"]
+    assert row(text, "verdicts in clean runs")[2:] == ["1", "2 clean runs", "missed"]
+    assert row(text, "culprit top-1")[-1] == "met"
 
 
 def test_files_are_joined_as_if_they_were_one() -> None:

@@ -80,6 +80,15 @@ def test_a_run_that_is_not_proven_says_so_and_is_scored_all_the_same() -> None:
     assert "unproven runs: 1 of 1" in as_report([one], {})
 
 
+def test_the_report_says_of_each_goal_whether_it_is_met() -> None:
+    text = as_report(
+        [scored(run(verdict(11.5), verdict(22.0, VerdictState.CLOSE), claims=(CLAIM,))), scored(run())], {}
+    )
+    assert "goal met: recall 100.0 % (1 of 1 labels in 2 runs), at least 95 %" in text
+    assert "goal met: verdicts in clean runs 0 (1 clean runs), none" in text
+    assert "goal missed: precision 0.0 % (0 of 1 verdicts in 1 runs)" in as_report([scored(run(verdict(5.0)))], {})
+
+
 def test_the_report_names_what_could_not_be_staged() -> None:
     assert "skipped disk: no loop device" in as_report([scored(run())], {"disk": "no loop device"})
 
