@@ -12,7 +12,7 @@ import msgspec
 
 from detector.baselines.learner import Baselines
 from detector.baselines.sketch import BUCKETS, LOWEST_EXPONENT, PER_OCTAVE
-from detector.baselines.values import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, CellRecord
+from detector.baselines.values import LOWEST_OCTAVE, OCTAVES, BaselinePolicy, CellRecord, ToldTime
 
 SCHEMA = "koord.baselines/v1"
 
@@ -26,6 +26,7 @@ class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     buckets_per_octave: int
     refused: int
     cells: tuple[CellRecord, ...]
+    told: tuple[ToldTime, ...] = ()
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -34,9 +35,10 @@ class _Envelope(msgspec.Struct, frozen=True):
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def encode(baselines: Baselines, now_seconds: float) -> bytes:
-    """The file's content; equal baselines at one time give equal bytes."""
-    body = _Body(now_seconds, PER_OCTAVE, baselines.refused, baselines.records(now_seconds))
+def encode(baselines: Baselines, now_seconds: float, told: tuple[ToldTime, ...] = ()) -> bytes:
+    """The file's content; equal baselines at one time give equal bytes. `told` adds to what the baselines hold."""
+    records = baselines.records(now_seconds)
+    body = _Body(now_seconds, PER_OCTAVE, baselines.refused, records, (*baselines.told, *told))
     raw = msgspec.json.encode(body)
     return msgspec.json.encode(_Envelope(SCHEMA, hashlib.sha256(raw).hexdigest(), msgspec.Raw(raw)))
 
@@ -46,13 +48,16 @@ def decode(data: bytes, now_seconds: float, policy: BaselinePolicy | None = None
     body = _body(data)
     for record in body.cells:
         _check(record)
+    for each in body.told:
+        if not (0 <= each.seconds < math.inf and 0 <= each.until_seconds < math.inf):
+            raise BaselineRefused(f"{each.victim}, {each.rule}: a time is negative or not finite")
     policy = policy or BaselinePolicy()
     if len(body.cells) > policy.max_cells:
         raise BaselineRefused(f"{len(body.cells)} cells are more than max_cells = {policy.max_cells}; raise it")
     baselines = Baselines(policy)
     baselines.absorb(body.cells, body.saved_seconds)
     baselines.age(now_seconds)
-    baselines.refused = body.refused
+    baselines.refused, baselines.told = body.refused, body.told
     return baselines
 
 

@@ -25,6 +25,7 @@ from detector.baselines.values import (
     CellRecord,
     Judgement,
     LoadKind,
+    ToldTime,
     WorkloadKey,
 )
 
@@ -49,6 +50,8 @@ class Baselines:
         self.policy = policy or BaselinePolicy()
         self.refused = 0
         """Samples that found no room."""
+        self.told: tuple[ToldTime, ...] = ()
+        """Of an earlier run's verdicts, until a judge takes them over."""
         self.cells = Cells(self.policy.half_life_seconds, 2 * OCTAVES, self.policy.period_seconds)
         self.workloads: dict[WorkloadKey, int] = {}
         """Number of each workload in the cells."""

@@ -6,7 +6,7 @@ import numpy as np
 from detector.baselines.cells import Cells
 from detector.baselines.learner import Baselines
 from detector.baselines.levels import middle_octave
-from detector.baselines.values import BaselinePolicy, WorkloadKey
+from detector.baselines.values import BaselinePolicy, ToldTime, WorkloadKey
 from detector.checkpoint import Array, pack, unpack
 
 _COLUMNS = ("mass", "samples", "first", "last", "place")
@@ -25,6 +25,7 @@ class BaselinesState(msgspec.Struct, frozen=True):
     quantiles: Array
     refreshed: Array
     levels: dict[str, Array] = {}
+    told: tuple[ToldTime, ...] = ()
 
 
 def baselines_state(baselines: Baselines) -> BaselinesState:
@@ -43,6 +44,7 @@ def baselines_state(baselines: Baselines) -> BaselinesState:
         quantiles=pack(baselines.quantiles[:count]),
         refreshed=pack(baselines.refreshed[:count]),
         levels={name: pack(column[:count]) for name, column in cells.levels.columns.items()},
+        told=baselines.told,
     )
 
 
@@ -57,7 +59,7 @@ def restore_baselines(state: BaselinesState, policy: BaselinePolicy) -> Baseline
     cells.counts[: cells.count].reshape(-1)[used] = counts
     _restore_levels(cells, state, policy)
     baselines.cells = cells
-    baselines.refused = state.refused
+    baselines.refused, baselines.told = state.refused, state.told
     baselines.workloads = {key: number for number, key in enumerate(state.workloads)}
     baselines.signals = {name: number for number, name in enumerate(state.signals)}
     quantiles, refreshed = unpack(state.quantiles), unpack(state.refreshed)

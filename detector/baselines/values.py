@@ -123,3 +123,15 @@ class CellRecord:
     """Mean of the roots of the ways down, in octaves, from period to period ..."""
     falls: float = 0.0
     """... of so many periods."""
+
+
+class ToldTime(msgspec.Struct, frozen=True):
+    """Time for which verdicts of a rule about a cgroup were open: it counts until their loss is usual."""
+
+    victim: str
+    """Path of the cgroup."""
+    rule: str
+    seconds: float
+    """Not aged since `until_seconds`."""
+    until_seconds: float
+    """Wall-clock time at which the last of them closed; where it is open, that of the newest tick."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from api.verdict_text import USUAL
 from api.verdicts import OWN_THREADS, Verdict, VerdictState
 from detector.arrays import Flags, Floats
-from detector.baselines.values import BaselinePolicy
+from detector.baselines.values import BaselinePolicy, ToldTime
 from detector.breaks import Between, no_breaks
 from detector.correlation import History
 from detector.hysteresis import SECOND_NS, Hysteresis, Timing
@@ -26,6 +26,8 @@ from detector.symptom import Symptom
 from detector.view import View
 
 CORRELATION_TICKS = 60
+LEAST_TOLD_SECONDS = 1.0
+"""Time of verdicts, as it counts, from which it is worth keeping."""
 MIN_DIRECT_SHARE = 0.5
 """Part of a loss that must be seen directly to open a verdict at once."""
 
@@ -168,6 +170,40 @@ class RuleEngine:
         places = np.argwhere(self.memory.is_open & (earlier > 0)).tolist()
         found = [(self.open.get((rule, int(ids[row]))), float(earlier[rule, row])) for rule, row in places]
         return {(verdict.victim, verdict.rule): seconds for verdict, seconds in found if verdict is not None}
+
+    def told_times(self) -> tuple[ToldTime, ...]:
+        """Of verdicts by usual values that count towards `exclude_seconds`, as of the newest tick; () before one."""
+        tick, memory = self.tick, self.memory
+        if tick is None:
+            return ()
+        ended_ns = np.where(memory.is_open, tick.now_ns, memory.closed_ns)
+        seconds = memory.earlier_seconds + (ended_ns - memory.opened_ns) / SECOND_NS
+        ages = (tick.now_ns - ended_ns) / SECOND_NS
+        counts = seconds * np.exp2(-ages / self._policy.half_life_seconds) >= LEAST_TOLD_SECONDS
+        counts &= self._by_usual_values() & (seconds <= self._policy.exclude_seconds)
+        wall_seconds = tick.view.window.last.wall_ns / 1e9
+        return tuple(
+            ToldTime(
+                tick.view.cgroups[row].path,
+                self.rules[place].name,
+                float(seconds[place, row]),
+                wall_seconds - float(ages[place, row]),
+            )
+            for place, row in np.argwhere(counts).tolist()
+        )
+
+    def take_over(self, told: Sequence[ToldTime], view: View, now_ns: int) -> None:
+        """Before the first step: count the verdicts of an earlier run, of cgroups that are still there, as its own."""
+        memory, wall_seconds = self.memory, view.window.last.wall_ns / 1e9
+        memory.align(view.ids)
+        rows = {info.path: row for row, info in enumerate(view.cgroups)}
+        places = {rule.name: place for place, rule in enumerate(self.rules)}
+        for each in told:
+            if each.victim in rows and each.rule in places:
+                place = places[each.rule], rows[each.victim]
+                ended_ns = now_ns - int(max(wall_seconds - each.until_seconds, 0.0) * SECOND_NS)
+                memory.earlier_seconds[place] = each.seconds
+                memory.opened_ns[place] = memory.closed_ns[place] = ended_ns
 
     def _harm(self) -> Flags:
         if self.tick is None:

@@ -18,7 +18,7 @@ from api.verdicts import CgroupRef, Verdict
 from api.window import Window
 from detector.baselines.learner import Baselines
 from detector.baselines.state import BaselinesState, baselines_state, restore_baselines
-from detector.baselines.values import BaselinePolicy, CellRecord, WorkloadKey
+from detector.baselines.values import BaselinePolicy, CellRecord, ToldTime, WorkloadKey
 from detector.breaks import Between, no_breaks
 from detector.cgroup_tree import CgroupTree
 from detector.checkpoint import SCHEMA, CheckpointRefused, PackedFrame, pack_frame, unpack_frame
@@ -127,6 +127,10 @@ class Judge:
         """Open verdicts, as last reported, by victim and rule."""
         return tuple(sorted(self._engine.open.values(), key=lambda verdict: (verdict.victim, verdict.rule)))
 
+    def told_times(self) -> tuple[ToldTime, ...]:
+        """Return for how long verdicts by usual values were open, as far as it counts after the next start."""
+        return self._engine.told_times()
+
     @property
     def suspects(self) -> NDArray[np.bool_]:
         """Rows of the newest frame that cheap signals make suspicious, as victims or as their culprits."""
@@ -186,6 +190,9 @@ class Judge:
         seen = observe(view, self._cgroups.keys)
         between()
         view.judgements = self.baselines.judge(seen, now_seconds)
+        if self.baselines.told:
+            self._engine.take_over(self.baselines.told, view, frame.monotonic_ns)
+            self.baselines.told = ()
         view.cpi2 = self._cpi2_sample(view)
         verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view), between)
         between()

@@ -11,13 +11,14 @@ import stat
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from detector.baselines.file import decode, encode
 from detector.baselines.learner import Baselines
-from detector.baselines.values import BaselinePolicy
+from detector.baselines.values import BaselinePolicy, ToldTime
 
 _log = logging.getLogger(__name__)
 
@@ -83,26 +84,26 @@ class BaselineStore:
             _log.info("%d baselines loaded from %s", len(found.baselines), self.path)
         return found.baselines
 
-    def save_if_due(self, baselines: Baselines) -> None:
-        """Save in a thread every `save_seconds`: a slow disk delays no tick."""
+    def save_if_due(self, baselines: Baselines, told_times: Callable[[], tuple[ToldTime, ...]] = tuple) -> None:
+        """Save in a thread every `save_seconds`: a slow disk delays no tick. `told_times` is asked when it is time."""
         if time.monotonic() - self._last_save < self.save_seconds:
             return
         self._last_save = time.monotonic()
         if self._writing is not None and self._writing.is_alive():
             self._failed(f"the last save is not finished after {self.save_seconds:g} s")
         elif self._may_save:
-            data = encode(baselines, time.time())
+            data = encode(baselines, time.time(), told_times())
             self._writing = threading.Thread(target=self._write, args=(data,), name="baselines", daemon=True)
             self._writing.start()
 
-    def close(self, baselines: Baselines) -> None:
+    def close(self, baselines: Baselines, told_times: Callable[[], tuple[ToldTime, ...]] = tuple) -> None:
         """Save for the last time; idempotent."""
         if self._writing is not None:
             self._writing.join(_LAST_WAIT_SECONDS)
         if self._writing is not None and self._writing.is_alive():
             self._failed("the disk does not answer")
         elif self._may_save:
-            self._write(encode(baselines, time.time()))
+            self._write(encode(baselines, time.time(), told_times()))
         self._may_save = False
 
     def _write(self, data: bytes) -> None:

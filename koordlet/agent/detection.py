@@ -84,7 +84,7 @@ class Detection:
             between()
             verdicts = self._shares.admit(frame.cgroups, self.judge.step(kept, between))
             if self.store is not None:
-                self.store.save_if_due(self.judge.baselines)
+                self.store.save_if_due(self.judge.baselines, self.judge.told_times)
         except Exception:  # noqa: BLE001 - measuring goes on without verdicts; logged once in a row and counted
             self.failures += 1
             if not self._is_failing:
@@ -126,7 +126,7 @@ class Detection:
         if self.recorder is not None:
             self.recorder.close()
         if self.store is not None:
-            self.store.close(self.judge.baselines)
+            self.store.close(self.judge.baselines, self.judge.told_times)
 
 
 def judge_settings(settings: DetectionSettings, *, cpu_model: str, source: str) -> JudgeSettings:

@@ -5,12 +5,14 @@ import hashlib
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from detector.baselines.file import SCHEMA, BaselineRefused, decode, encode
 from detector.baselines.learner import Baselines
-from detector.baselines.values import BaselinePolicy, BaselineSample, BaselineState, WorkloadKey
+from detector.baselines.values import BaselinePolicy, BaselineSample, BaselineState, ToldTime, WorkloadKey
 
 WEB = WorkloadKey("Deployment/shop/web", "app", "m7")
+TOLD = ToldTime("/web", "turnaround", 120.0, 1050.0)
 POLICY = BaselinePolicy(warm_samples=20, warm_periods=1)
 
 
@@ -51,6 +53,15 @@ def test_saving_what_was_loaded_changes_no_byte() -> None:
     assert encode(decode(data, 1100.0, POLICY), 1100.0) == data
 
 
+def test_the_time_of_verdicts_is_kept_and_a_file_without_it_is_read() -> None:
+    saved = decode(encode(taught(), 1100.0, (TOLD,)), 1200.0, POLICY)
+    assert saved.told == (TOLD,)
+    assert decode(encode(saved, 1200.0), 1300.0, POLICY).told == (TOLD,)
+    earlier = body()
+    del earlier["told"]
+    assert decode(signed(earlier), 1100.0, POLICY).told == ()
+
+
 def test_time_spent_switched_off_ages() -> None:
     late = 1100.0 + 30 * 86_400
     assert decode(encode(taught(), 1100.0), late, POLICY).judge(window(0.5), late)["lost"].state[0] == (
@@ -75,6 +86,10 @@ def test_time_spent_switched_off_ages() -> None:
         pytest.param(signed(body(weight=-1.0)), "negative", id="negative weight"),
         pytest.param(signed(body(kept_until_seconds=-1.0)), "negative", id="kept until before all time"),
         pytest.param(signed(body(fall=-0.1)), "negative", id="a way down that goes up"),
+        pytest.param(
+            signed(body(told=[replace(TOLD, seconds=-1.0)])), "/web, turnaround: a time", id="told too little"
+        ),
+        pytest.param(signed(body(told=[replace(TOLD, until_seconds=-1.0)])), "a time", id="told before all time"),
         pytest.param(signed(body(ordinary_octave=1e300)), "ordinary level", id="ordinary beyond all values"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from api.frame import CGROUP, CgroupInfo, Frame, Table
 from api.verdicts import VerdictState
 from detector.arrays import Floats
+from detector.baselines.file import decode, encode
 from detector.baselines.learner import Baselines
 from detector.baselines.values import BaselinePolicy, BaselineSample, LoadKind, WorkloadKey
 from detector.judging.judge import Judge, JudgeSettings
@@ -23,9 +24,16 @@ def stretches(*parts: tuple[int, float]) -> Floats:
 
 
 def told(
-    slower: Floats, *, lost: Floats | None = None, policy: BaselinePolicy | None = None
+    slower: Floats,
+    *,
+    lost: Floats | None = None,
+    policy: BaselinePolicy | None = None,
+    restarts: Sequence[int] = (),
 ) -> list[tuple[int, int | None]]:
-    """Seconds in which verdicts on late answers open and close; `lost` is waited for a neighbour's CPU meanwhile."""
+    """Seconds in which verdicts on late answers open and close; `lost` is waited for a neighbour's CPU meanwhile.
+
+    At each of the seconds `restarts` another judge goes on from the file of the one before.
+    """
     info = CgroupInfo(1, "/web", "web", qos="LS", workload="web")
     ids, draw = np.array([1], np.uint64), np.random.default_rng(3)
     judge = Judge(JudgeSettings(baselines=policy or BaselinePolicy()))
@@ -33,6 +41,11 @@ def told(
     waited = np.zeros(len(slower)) if lost is None else np.cumsum(lost)
     found: list[tuple[int, int | None]] = []
     for second in range(len(slower)):
+        if second in restarts:
+            saved = encode(judge.baselines, WALL + second - 1, judge.told_times())
+            judge = Judge(judge.settings, decode(saved, WALL + second, judge.settings.baselines))
+            if found and found[-1][1] is None:
+                found[-1] = (found[-1][0], second)
         columns = {
             "turnaround.requests": np.array([100 * second], np.uint64),
             "turnaround.sum_ns": np.array([took[second] * 1e9]).astype(np.uint64),
@@ -79,10 +92,22 @@ def test_what_was_seen_directly_to_be_anothers_doing_is_never_learned() -> None:
     assert told(slower, lost=lost)[-1][0] >= 83 * MINUTE
 
 
-def test_a_level_that_comes_and_goes_is_told_for_the_same_time_in_all_as_one_that_stays() -> None:
+@pytest.mark.parametrize(
+    "restarts",
+    [
+        pytest.param((), id="in-one-run"),
+        pytest.param((6 * MINUTE, 10 * MINUTE), id="restarted-between-two-verdicts"),
+        pytest.param((4 * MINUTE, 8 * MINUTE), id="restarted-within-a-verdict"),
+        pytest.param((6 * MINUTE, 6 * MINUTE + 1, 6 * MINUTE + 2), id="ended-before-it-judged"),
+    ],
+)
+def test_a_level_that_comes_and_goes_is_told_for_the_same_time_in_all_as_one_that_stays(
+    restarts: Sequence[int],
+) -> None:
     """Two levels of two minutes each, and five minutes of verdicts until one counts as usual; then a third level."""
     both = stretches((3 * MINUTE, 1.0), *[(2 * MINUTE, 1.9), (2 * MINUTE, 1.0)] * 5)
-    found = told(np.concatenate([both, stretches((3 * MINUTE, 8.0))]), policy=BaselinePolicy(exclude_seconds=300))
+    policy = BaselinePolicy(exclude_seconds=300)
+    found = told(np.concatenate([both, stretches((3 * MINUTE, 8.0))]), policy=policy, restarts=restarts)
     *earlier, (opened, closed) = found
     assert 300 <= sum(end - begin for begin, end in earlier if end is not None) <= 300 + 2 * MINUTE
     assert max(begin for begin, _end in earlier) < 3 * MINUTE + 3 * 4 * MINUTE

@@ -12,7 +12,7 @@ import pytest
 
 from detector.baselines.file import encode
 from detector.baselines.learner import Baselines
-from detector.baselines.values import BaselinePolicy, BaselineSample, WorkloadKey
+from detector.baselines.values import BaselinePolicy, BaselineSample, ToldTime, WorkloadKey
 from koordlet.agent.baseline_store import BaselineStore, read_baselines, refused_files, replace
 
 POLICY = BaselinePolicy()
@@ -35,10 +35,12 @@ def test_what_was_learned_outlives_the_agent(tmp_path: Path) -> None:
     path = tmp_path / "state" / "baselines.json"
     first = make_store(path)
     assert first.load(POLICY) is None
-    first.close(learned())
+    told = ToldTime("/web", "turnaround", 120.0, time.time())
+    first.close(learned(), lambda: (told,))
     loaded = make_store(path).load(POLICY)
     assert loaded is not None
     assert [card.samples for card in loaded.records(time.time())] == [100]
+    assert loaded.told == (told,)
     assert path.stat().st_mode & 0o777 == 0o600
     assert not list(path.parent.glob("*.new"))
 

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,16 @@ import pytest
 from api.frame import Frame
 from api.settings import SettingsError
 from api.verdicts import Verdict, VerdictState
+from detector.baselines.values import ToldTime
 from detector.breaks import Between, no_breaks
 from detector.judging.judge import Judge, JudgeSettings
 from detector.models.format import SCHEMA, ModelFile, encode_models
 from detector.registry import default_rules, discover_symptoms
+from koordlet.agent.baseline_store import BaselineStore, read_baselines
 from koordlet.agent.detection import Detection, judge_settings, rules
 from koordlet.config import DetectionSettings, load_settings
 from tests.frames import make_frame
+from tests.waiting import wait_for
 
 CGROUPS = {1: "/web", 2: "/batch"}
 
@@ -64,6 +68,29 @@ def test_requests_of_a_tick_that_failed_are_not_told_again() -> None:
     assert (seen.requests.tolist(), seen.took_seconds.tolist()) == ([10.0, 0.0], [0.05, 0.0])
     detection.step(make_frame(2.0, CGROUPS, answered))
     assert detection.turnarounds is None
+
+
+class Told(Judge):
+    def told_times(self) -> tuple[ToldTime, ...]:
+        return (ToldTime("/web", "turnaround", float(len(self.suspects)), 0.0),)
+
+
+def test_the_time_of_verdicts_is_saved_with_the_baselines(tmp_path: Path) -> None:
+    path, judge = tmp_path / "baselines.json", Told(JudgeSettings())
+    store = BaselineStore(path, save_seconds=0.0)
+    detection = Detection(judge, store=store)
+
+    def saved() -> tuple[ToldTime, ...]:
+        found = read_baselines(path, time.time(), judge.settings.baselines).baselines
+        assert found is not None
+        return found.told
+
+    detection.step(frame(0, 0))
+    wait_for(lambda: store.saves == 1)
+    assert [each.seconds for each in saved()] == [2.0]
+    path.unlink()
+    detection.close()
+    assert saved() == judge.told_times()
 
 
 def test_a_table_changes_the_keys_it_names_and_adds_rules() -> None:
