@@ -1,6 +1,7 @@
 """Memory of all probes' maps, on machines of few and of many possible CPUs."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,14 @@ def map_bytes() -> dict[int, int]:
     return found
 
 
-def test_maps_of_all_probes_are_bounded(kernel: Kernel) -> None:
+def test_maps_of_all_probes_are_bounded(kernel: Kernel, record_property: Callable[[str, object], None]) -> None:
     before = map_bytes()
     agent = Agent(AgentSettings())
     try:
         agent.collect(everything=True)
         taken = {number: size for number, size in map_bytes().items() if number not in before}
-        print(f"{len(taken)} maps for {possible_cpus()} possible CPUs: {sum(taken.values()) / MIB:.1f} MiB")
+        shown = f"{len(taken)} maps for {possible_cpus()} possible CPUs: {sum(taken.values()) / MIB:.1f} MiB"
+        record_property("figure", shown)
         assert "cpu" in agent.probes.opened, agent.unsupported
         assert sum(taken.values()) <= LIMIT_BYTES
     finally:

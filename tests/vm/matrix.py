@@ -33,7 +33,7 @@ LONG_GROUPS = {
     "detect_bench": ("newest",),
     "enforcer_guardian": ("6.12",),
     "enforcer_kill": ("newest",),
-    "full_node": ("6.1-cgroup1",),
+    "full_node": ("6.1-cgroup1", "newest"),
     "net_paths": ("newest",),
     "privileges": ("6.12",),
     "slowdown": ("newest",),

@@ -21,6 +21,8 @@ class Outcome(msgspec.Struct, frozen=True):
     outcome: str
     reason: str
     seconds: float
+    figure: str = ""
+    """What a passed test measured, from its property of this name."""
 
     @property
     def group(self) -> str:
@@ -77,6 +79,7 @@ def _row(kernel: str, group: str, outcomes: list[Outcome]) -> Row:
     result: Result = "FAIL" if failed else "pass" if passed else "unsupported"
     notes = [f"FAIL {o.test}: {o.reason}" for o in failed.values()]
     notes += [f"tried again ({RERUN_REASON}) {o.test}: {o.reason}" for o in repeated.values()]
+    notes += [f"measured {o.test}: {o.figure}" for o in outcomes if o.figure and o.nodeid in passed]
     notes += [f"unsupported ({reason}): {names}" for reason, names in _by_reason(skipped)]
     return Row(kernel, group, result, f"{', '.join(counts)} in {seconds:.0f} s", tuple(notes))
 

@@ -31,7 +31,8 @@ class ResultLines:
         if report.when == "setup":
             self._set_up_seconds = 0.0
         if report.when == "call" or report.outcome != "passed":
-            self._write(report.nodeid, report.outcome, _reason(report), self._set_up_seconds + report.duration)
+            figure = next((str(value) for name, value in report.user_properties if name == "figure"), "")
+            self._write(report.nodeid, report.outcome, _reason(report), self._set_up_seconds + report.duration, figure)
         if report.when == "setup":
             self._set_up_seconds = report.duration
 
@@ -39,9 +40,9 @@ class ResultLines:
         if report.outcome != "passed":
             self._write(report.nodeid, report.outcome, _reason(report), 0.0)
 
-    def _write(self, nodeid: str, outcome: str, reason: str, seconds: float) -> None:
+    def _write(self, nodeid: str, outcome: str, reason: str, seconds: float, figure: str = "") -> None:
         with self._path.open("ab") as stream:
-            stream.write(msgspec.json.encode(Outcome(nodeid, outcome, reason, round(seconds, 3))) + b"\n")
+            stream.write(msgspec.json.encode(Outcome(nodeid, outcome, reason, round(seconds, 3), figure)) + b"\n")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -25,6 +25,14 @@ def test_group_passes_with_what_it_does_not_support_named() -> None:
     assert row.notes == ("unsupported (no PMU): test_cycles, test_misses",)
 
 
+def test_what_a_passed_test_measured_is_named() -> None:
+    measured = msgspec.structs.replace(outcome("test_cpu.py::test_cost", "passed"), figure="3 MiB")
+    (row,) = rows_of("6.1", [measured])
+    assert row.notes == ("measured test_cost: 3 MiB",)
+    (row,) = rows_of("6.1", [msgspec.structs.replace(measured, outcome="failed")])
+    assert row.notes == ("FAIL test_cost: ",)
+
+
 def test_group_of_skips_only_is_unsupported() -> None:
     (row,) = rows_of("6.1", [outcome("test_pmu.py::test_cycles", "skipped", "no PMU")])
     assert row.result == "unsupported"

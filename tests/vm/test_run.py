@@ -53,7 +53,7 @@ def test_every_long_group_runs_under_cgroup_v2_somewhere_and_the_others_say_that
     assert run.files_of(tuple(LONG_GROUPS))
     for group, kernels in LONG_GROUPS.items():
         assert kernels
-        assert {layouts[name] for name in kernels} == {"v2"}
+        assert "v2" in {layouts[name] for name in kernels}
         for name in layouts:
             left = [row.group for row in run.rows_left(name, name, ())]
             assert (group in run.groups_of(name, ())) == (name in kernels) == (group not in left)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ main(["run", "--standalone", "--config", sys.argv[3]])
 """The agent as users run it, which writes what it takes after so many ticks and ends."""
 
 
-def test_memory_of_an_agent_among_500_cgroups(tmp_path: Path) -> None:
+def test_memory_of_an_agent_among_500_cgroups(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     config, out, log = tmp_path / "koordlet.toml", tmp_path / "figures.json", tmp_path / "log"
     config.write_text(f'[metrics]\nport = 0\n[detection]\nbaselines_file = "{tmp_path}/baselines.json"\n')
     sleepers = subprocess.Popen([sys.executable, "-S", "-c", _SLEEPERS, str(CGROUPS)], stdout=subprocess.PIPE)
@@ -84,10 +85,11 @@ def test_memory_of_an_agent_among_500_cgroups(tmp_path: Path) -> None:
     assert out.exists(), log.read_text()[-2000:]
     found = json.loads(out.read_text())
     ticks_ms = sorted(found["ticks_ms"][SETTLED_TICKS:])
-    print(
+    record_property(
+        "figure",
         f"{CGROUPS} cgroups, {possible_cpus()} possible CPUs: maps {found['map_bytes'] / MIB:.1f} MiB, "
         f"agent {found['resident_bytes'] / 1e6:.0f} MB; whole ticks {ticks_ms[len(ticks_ms) // 2]:.1f} ms median, "
-        f"{ticks_ms[-1]:.1f} ms the longest of {len(ticks_ms)} {why_no_real_time()}"
+        f"{ticks_ms[-1]:.1f} ms the longest of {len(ticks_ms)} {why_no_real_time()}",
     )
     assert 0 < found["map_bytes"] <= MAP_BYTES
     assert found["resident_bytes"] <= RESIDENT_BYTES
