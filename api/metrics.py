@@ -406,6 +406,12 @@ METRICS: tuple[Metric, ...] = (
     counter("blockio.ios", "cgroup_blockio_requests", Unit.COUNT, "Block IO requests that ended"),
     counter("blockio.read_bytes", "cgroup_blockio_read", Unit.BYTES, "Bytes read from disks"),
     counter("blockio.write_bytes", "cgroup_blockio_written", Unit.BYTES, "Bytes written to disks"),
+    counter(
+        "blockio.swapped_bytes",
+        "cgroup_blockio_swapped",
+        Unit.BYTES,
+        "Bytes that the kernel wrote to swap while the node was short, by shares of the pages taken then",
+    ),
     histogram(
         "blockio.queue_hist",
         "cgroup_blockio_queue_duration",

@@ -19,6 +19,11 @@ taken, and IO of the root (all writeback on v1) is `KERNEL_ID`'s. Disks are thos
 NVMe) the lowest counts, but a loop device and the disk under it both do. Device keys are `major << 20 | minor` of the
 whole disk. Times are sums over IOs, not over threads: sixteen IOs in flight wait sixteen seconds a second.
 
+A write to swap is that of the thread that reclaims under its limit, and where the whole node is short of those who take
+pages (`probes.swap_out`), never of the cgroup that loses the page; a worker of an encrypted disk passes on what was
+written last for that one. What a victim waits behind its own part of such writes is in the sum over its disks alone.
+With BCC this holds for kswapd only.
+
 No tracepoint fires before a limit holds a bio back, so throttle time needs fexit; where the host refuses that, its
 column is absent and `Kernel.refusals` says why.
 
@@ -41,8 +46,10 @@ from api.histogram import SLOTS
 from api.plugin import Unsupported
 from probes.bpf_object import BpfObject, LoadedBpf
 from probes.io_under_way import Row, UnderWay
+from probes.page_shares import PageShares
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
+from probes.swap_out import SWAP_OUT_ID, Pairs, SwapOut
 
 SEATS = 16
 U64, U32 = np.dtype(np.uint64), np.dtype(np.uint32)
@@ -120,6 +127,7 @@ class BlockIo(BpfProbe):
         self._disks = bpf.map("disks", U32, DISK_RECORD)
         self._usual = bpf.map("usual", CLASS_RECORD, USUAL_RECORD)
         self._under_way = UnderWay()
+        self._swap_out = SwapOut()
         self._reads = 0
         self._lost = bpf.map("lost", U32, U64)
         self.pairs: PairLedger = PairLedger()
@@ -169,13 +177,18 @@ class BlockIo(BpfProbe):
         states = dict(zip(numbers[served].tolist(), disks[served], strict=True))
         blamed_late = np.array(self._under_way.update(now_ns, ios, states), dtype=np.uint64).reshape(-1, 3)
         keys, stats, stalled_ns = with_under_way(keys, stats, self._under_way.rows)
-        pairs, blamed = self._blame.read(drain=True)
-        self.pairs.add(pairs["victim"], pairs["culprit"], blamed)
-        self.pairs.add(blamed_late[:, 0], blamed_late[:, 1], blamed_late[:, 2])
+        is_swap = keys["cgroup"] == np.uint64(SWAP_OUT_ID)
+        written = int(stats["write_bytes"][is_swap].sum())
+        if is_swap.any():
+            keys, stats, stalled_ns = keys[~is_swap], stats[~is_swap], stalled_ns[~is_swap]
+        ended, blamed = self._blame.read(drain=True)
+        pairs = Pairs(ended["victim"], ended["culprit"], blamed).with_more(Pairs(*blamed_late.T))
+        self.pairs.add(*self._swap_out.named(pairs, written))
+        dense = by_cgroup(keys["cgroup"], stats, stalled_ns, self._sums)
         _, lost = self._lost.read()
         return Reading(
             {
-                CGROUP: by_cgroup(keys["cgroup"], stats, stalled_ns, self._sums),
+                CGROUP: with_swap_out(dense, self._swap_out),
                 "blockio.device": by_device(keys, stats, ios, self._sums),
                 "blockio.blame": self.pairs.table("blockio.blame_ns"),
             },
@@ -195,6 +208,10 @@ class BlockIo(BpfProbe):
         self._cgroups.delete(keys[np.isin(keys["cgroup"], ids)])
         self.pairs.forget(ids)
         self._under_way.forget(ids)
+        self._swap_out.forget(ids)
+
+    def follow_pages(self, shares: PageShares) -> None:
+        self._swap_out.takers = shares
 
 
 def with_under_way(
@@ -232,6 +249,29 @@ def by_cgroup(
     stalled = np.add.reduceat(stalled_ns[order], starts) if len(ids) else stalled_ns
     columns: dict[str, NDArray[Any]] = {f"blockio.{name}": totals[name] for name in (*sums, *HISTOGRAMS)}
     return Table({"cgroup": ids}, {**columns, "blockio.stalled_ns": stalled})
+
+
+def with_swap_out(table: Table, swap_out: SwapOut) -> Table:
+    """The dense table with what was written to swap, and a row also for cgroups that have but that."""
+    if swap_out.takers is None:
+        return table
+    ids, columns = table.ids, dict[str, NDArray[Any]](table.columns)
+    written = {cgroup: amount for cgroup, amount in swap_out.written_bytes.items() if cgroup >> 56 == 0}
+    fresh = np.setdiff1d(np.fromiter(written.keys(), np.uint64, len(written)), ids)
+    if len(fresh):
+        ids = np.concatenate([ids, fresh])
+        for name, column in columns.items():
+            columns[name] = np.concatenate([column, np.zeros((len(fresh), *column.shape[1:]), dtype=column.dtype)])
+    columns["blockio.swapped_bytes"] = _amounts(ids, written)
+    if swap_out.own_ns:
+        columns["blockio.self_ns"] = columns["blockio.self_ns"] + _amounts(ids, swap_out.own_ns)
+    return Table({"cgroup": ids}, columns)
+
+
+def _amounts(ids: NDArray[np.uint64], by_id: Mapping[int, int]) -> NDArray[np.uint64]:
+    if not by_id:
+        return np.zeros(len(ids), dtype=np.uint64)
+    return np.array([by_id.get(each, 0) for each in ids.tolist()], dtype=np.uint64)
 
 
 def by_device(keys: NDArray[Any], stats: NDArray[Any], ios: NDArray[Any], sums: tuple[str, ...]) -> Table:

@@ -26,10 +26,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import CGROUP, HOST, OTHER_ID, Reading, Table
+from api.frame import CGROUP, HOST, Reading, Table
 from api.histogram import SLOTS
 from api.metrics import MEMORY_CAUSES
 from probes.bpf_object import LoadedBpf
+from probes.page_shares import PageShares
 from probes.pairs import PairLedger
 from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
 from probes.shared_maps import share
@@ -63,35 +64,6 @@ LONGEST_UNSEEN_NS = 60_000_000_000
 """A stall that seems to last longer has ended unseen."""
 VICTIM_BY_TASK = ("on_victim",)
 VICTIM_BY_ID = ("on_signal", "on_victim_id")
-
-
-class PageShares:
-    """Pages taken lately, by cgroup: counts lose half their weight each round, which covers longer stalls."""
-
-    def __init__(self) -> None:
-        self._pages: dict[int, float] = {}
-
-    def add(self, takers: NDArray[np.uint64], pages: NDArray[np.uint64]) -> None:
-        """Start a round with the pages taken since the last one, shapes (n,)."""
-        faded = {taker: amount / 2 for taker, amount in self._pages.items() if amount >= 2}
-        for taker, amount in zip(takers.tolist(), pages.tolist(), strict=True):
-            faded[taker] = faded.get(taker, 0.0) + amount
-        self._pages = faded
-
-    @property
-    def is_empty(self) -> bool:
-        """True while no taker of pages is known."""
-        return not any(self._pages.values())
-
-    def split(self, amount_ns: int) -> dict[int, int]:
-        """Share out `amount_ns` by pages; the parts sum to it exactly. `OTHER_ID` takes it where no page is known."""
-        total = sum(self._pages.values())
-        if not total:
-            return {OTHER_ID: amount_ns}
-        parts = {taker: int(amount_ns * amount / total) for taker, amount in self._pages.items()}
-        largest = max(parts, key=parts.__getitem__)
-        parts[largest] += amount_ns - sum(parts.values())
-        return {taker: part for taker, part in parts.items() if part}
 
 
 class GlobalBlame:
@@ -186,6 +158,7 @@ class Memory(BpfProbe):
         self._lost = bpf.map("lost", U32, U64)
         self._blame = GlobalBlame()
         self.pairs: PairLedger = self._blame.pairs
+        self.page_shares: PageShares = self._blame.shares
         self._pages: dict[int, int] = {}
         self._counting: int | None = None
         self._quiet_reads = 0

@@ -78,6 +78,7 @@ from probes.bpf_object import BpfObject, LoadedBpf
 from probes.btf import Btf
 from probes.build import object_path
 from probes.libbpf import BpfError, ProgramStats, possible_cpus
+from probes.page_shares import PageShares
 from probes.pairs import PairLedger
 from probes.shared_maps import shards_of_machine
 
@@ -159,6 +160,8 @@ class Probe(ABC):
     name: ClassVar[str]
     pairs: PairLedger | None = None
     """Victims and culprits, where the probe names them."""
+    page_shares: PageShares | None = None
+    """Who takes pages while the node is short, where the probe counts that."""
     options: ClassVar[Mapping[str, Option]] = {}
     """Options under `[probes.options.<name>]`, with their defaults."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
@@ -189,6 +192,9 @@ class Probe(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop measuring; idempotent."""
+
+    def follow_pages(self, shares: PageShares) -> None:  # noqa: B027 - few probes see what reclaim does
+        """Share out by these what the probe sees reclaim of the whole node do. Does nothing by default."""
 
     def focus(self, ids: NDArray[np.uint64] | None) -> None:  # noqa: B027 - most probes have nothing to spare
         """Measure only these cgroups, or all with None; none at all is allowed. Raises BpfError.

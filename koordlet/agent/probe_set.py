@@ -34,7 +34,8 @@ class ProbeSet:
         partly: Mapping[str, str],
         sources: Mapping[str, str],
     ) -> None:
-        self.opened = dict(opened)
+        # Who took pages is read before what is shared out by it.
+        self.opened = dict(sorted(opened.items(), key=lambda named: named[1].page_shares is None))
         self.refused = dict(refused)
         self.partly = dict(partly)
         """Reasons by name for parts of opened probes that cannot measure on this host."""
@@ -43,6 +44,10 @@ class ProbeSet:
         self._reads = 0
         self._missed: dict[str, dict[str, int]] = {}
         """Missed events by program, as asked last, by probe."""
+        for counter in self.opened.values():
+            if counter.page_shares is not None:
+                for probe in self.opened.values():
+                    probe.follow_pages(counter.page_shares)
 
     @classmethod
     def open(cls, settings: ProbeSettings) -> "ProbeSet":

@@ -205,6 +205,7 @@ def _blockio(columns: _Columns, row: int, blame: list[Json], devices: list[tuple
         "ios": columns.count("blockio.ios", row),
         "read_bytes": _first(columns.count("blockio.read_bytes", row), columns.count("iostat.read_bytes", row)),
         "write_bytes": _first(columns.count("blockio.write_bytes", row), columns.count("iostat.write_bytes", row)),
+        "swapped_bytes": columns.count("blockio.swapped_bytes", row),
         "blame": blame,
         "devices": [_device(table, at) for table, at in devices],
     }

@@ -30,11 +30,15 @@ static __always_inline u32 disk_of(struct bio *bio)
 	return (u32)PEEK(disk->major) << MINOR_BITS | PEEK(disk->first_minor);
 }
 
-/* Cgroup of an IO: that of the submitting thread. The one a kernel thread submits for is private to the block layer. */
-static __always_inline u64 submitter(void)
+/* Cgroup of an IO: that of the submitting thread. The one a kernel thread submits for is private to the block layer.
+ * What kswapd writes to swap is for those who take pages; what other threads reclaim for is private, too. */
+static __always_inline u64 submitter(struct bio *bio)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	u32 flags = PEEK(bio->bi_opf);
 
+	if (flags & REQ_SWAP && flags & OP_WRITE_BIT && PEEK(task->flags) & PF_KSWAPD)
+		return SWAP_OUT_ID;
 	return is_kernel_thread(task) ? KERNEL_ID : cgroup_of(task);
 }
 
@@ -97,7 +101,7 @@ static __always_inline int enter(struct bio *bio)
 	struct disk *disk;
 
 	fresh.disk = disk_of(bio);
-	fresh.cgroup = submitter();
+	fresh.cgroup = submitter(bio);
 	disk = disk_state(fresh.disk);
 	if (!disk)
 		return 0;

@@ -13,6 +13,7 @@
 #include "kernel.bpf.h"
 #include "io_times.h"
 #include "maps.bpf.h"
+#include "reclaim.bpf.h"
 
 struct gendisk {
 	int major;
@@ -36,7 +37,7 @@ struct bvec_iter {
 	unsigned int bi_size;
 } KERNEL_TYPE;
 
-enum req_flag_bits { __REQ_FUA = 17, __REQ_PREFLUSH = 18 };
+enum req_flag_bits { __REQ_FUA = 17, __REQ_PREFLUSH = 18, __REQ_SWAP = 23 };
 
 struct bio {
 	struct bio *bi_next;
@@ -108,6 +109,14 @@ struct {
 	__type(value, u64);
 } homes SEC(".maps");
 
+/* By the cgroup whose pages were written to swap, who had that done last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 512);
+	__type(key, u64);
+	__type(value, u64);
+} pushers SEC(".maps");
+
 LOST_MAP(LOST_PLACES);
 
 static const struct disk zero_disk;
@@ -130,6 +139,43 @@ static __always_inline bool same_hierarchy(struct task_struct *task, struct cgro
 	return by_cpu->root == by_io->root;
 }
 
+static __always_inline void remember(void *map, u64 cgroup, u64 who)
+{
+	u64 *known = bpf_map_lookup_elem(map, &cgroup);
+
+	if (!known || *known != who)
+		bpf_map_update_elem(map, &cgroup, &who, BPF_ANY);
+}
+
+static __always_inline bool is_swap_out(struct bio *bio)
+{
+	u32 swap = 0;
+
+	if (bpf_core_enum_value_exists(enum req_flag_bits, __REQ_SWAP))
+		swap = 1U << bpf_core_enum_value(enum req_flag_bits, __REQ_SWAP);
+	return bio->bi_opf & swap && bio->bi_opf & OP_WRITE_BIT;
+}
+
+/* Who has a page written to swap, which is not the cgroup on the bio: that lost the page. Under a limit it is the task
+ * that takes more; where the whole node is short, the takers of pages, whichever task reclaims. A worker that passes a
+ * write on (an encrypted disk's) does so for who wrote last; 0 where that is not known. */
+static __always_inline u64 pusher(struct task_struct *task, u64 on_bio)
+{
+	struct reclaim_state *state = reclaim_state(task);
+	u64 *last, who;
+
+	if (state && !reclaim_target(state)) {
+		who = SWAP_OUT_ID;
+	} else if (!is_kernel_thread(task)) {
+		who = task_cgroup(task);
+	} else {
+		last = bpf_map_lookup_elem(&pushers, &on_bio);
+		return last ? *last : 0;
+	}
+	remember(&pushers, on_bio, who);
+	return who;
+}
+
 /* Cgroup of an IO: that of the submitting thread; a kernel thread (writeback, a limit's dispatcher, a loop device)
  * submits for the cgroup on the bio, which on cgroup v1 is known by the task that submitted from there before. */
 static __always_inline u64 submitter(struct bio *bio)
@@ -139,13 +185,15 @@ static __always_inline u64 submitter(struct bio *bio)
 	bool on_v2 = same_hierarchy(task, state->cgroup);
 	u64 on_bio = state->cgroup->kn->id, mine, *home;
 
+	if (is_swap_out(bio)) {
+		mine = pusher(task, on_bio);
+		if (mine)
+			return mine;
+	}
 	if (!is_kernel_thread(task)) {
 		mine = task_cgroup(task);
-		if (!on_v2 && state->parent) {
-			home = bpf_map_lookup_elem(&homes, &on_bio);
-			if (!home || *home != mine)
-				bpf_map_update_elem(&homes, &on_bio, &mine, BPF_ANY);
-		}
+		if (!on_v2 && state->parent)
+			remember(&homes, on_bio, mine);
 		return mine;
 	}
 	if (!state->parent)

@@ -11,27 +11,12 @@
 #include "kernel.bpf.h"
 #include "maps.bpf.h"
 #include "memory_stalls.h"
+#include "reclaim.bpf.h"
 
 #define SIGKILL 9
-struct mem_cgroup {
-	struct cgroup_subsys_state css;
-} KERNEL_TYPE;
-
-struct reclaim_state {
-	unsigned long reclaimed;
-} KERNEL_TYPE;
-
-struct scan_control {
-	struct mem_cgroup *target_mem_cgroup;
-	struct reclaim_state reclaim_state;
-} KERNEL_TYPE;
 
 struct compact_control {
 	bool direct_compaction;
-} KERNEL_TYPE;
-
-struct task_struct___reclaim {
-	struct reclaim_state *reclaim_state;
 } KERNEL_TYPE;
 
 struct page;
@@ -136,32 +121,15 @@ static __always_inline int end_stall(void)
 	return 0;
 }
 
-static __always_inline struct reclaim_state *reclaim_state(struct task_struct *task)
-{
-	struct task_struct___reclaim *with_state = (void *)task;
-
-	return BPF_CORE_READ(with_state, reclaim_state);
-}
-
-/* The cgroup whose limit is being enforced: the task's reclaim_state lies within the scan_control that names it. */
-static __always_inline struct cgroup *limited_cgroup(struct task_struct *task)
-{
-	char *state = (char *)reclaim_state(task);
-	struct scan_control *scan = NULL;
-
-	if (!state)
-		return NULL;
-	scan = (void *)(state - bpf_core_field_offset(scan->reclaim_state));
-	return BPF_CORE_READ(scan, target_mem_cgroup, css.cgroup);
-}
-
 /* Cause of a stall by the limit's owner. Reclaim of a cgroup the task is not under is work done on request
  * (memory.reclaim, a limit written from outside), not a stall for memory. */
 static __always_inline u32 limit_cause(struct task_struct *task)
 {
 	int memory_id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
 	struct cgroup_subsys_state *state = task->cgroups->subsys[memory_id];
-	struct cgroup *limited = limited_cgroup(task);
+	struct reclaim_state *reclaim = reclaim_state(task);
+	struct mem_cgroup *target = reclaim ? reclaim_target(reclaim) : NULL;
+	struct cgroup *limited = target ? BPF_CORE_READ(target, css.cgroup) : NULL;
 	u32 cause = OWN_LIMIT;
 
 	if (!limited)

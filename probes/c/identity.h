@@ -7,5 +7,6 @@
 #define KERNEL_ID 0xFFFFFFFFFFFFFFFFULL
 #define OTHER_ID 0xFFFFFFFFFFFFFFFEULL
 #define UNSEEN_ID 0xFFFFFFFFFFFFFFFDULL /* a task that ran without being seen to come or leave */
+#define SWAP_OUT_ID 0xFFFFFFFFFFFFFFFCULL /* reclaim of the whole node, which writes to swap: of those who take pages */
 
 #endif

@@ -11,9 +11,9 @@ from probes.memory import (
     LONGEST_UNSEEN_NS,
     STALL_RECORD,
     GlobalBlame,
-    PageShares,
     StallsUnderWay,
 )
+from probes.page_shares import PageShares
 
 
 def ids(*values: int) -> np.ndarray:
