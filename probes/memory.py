@@ -2,8 +2,10 @@
 
 Causes: the cgroup's own limit, an ancestor's limit, the node being short (`global`), and compaction that an allocation
 waits for. A stall is counted while it lasts; compaction within reclaim belongs to that; a compaction stall is one pass
-over one zone. Reclaim asked for (`memory.reclaim`, a limit lowered from outside) is no stall, nor is the sleep that
-`memory.high` adds after its reclaim: no tracepoint shows it, pressure stall information does.
+over one zone. A global stall includes the wait for kswapd before a task's own reclaim (half of the least free memory or
+less is left), where the kernel's function can be traced; else `Kernel.refusals` says so. Reclaim asked for
+(`memory.reclaim`, a limit lowered from outside) is no stall, nor is the sleep that `memory.high` adds after its
+reclaim: no tracepoint shows it, pressure stall information does.
 
 Blame is for global stalls: each read shares out what victims stalled since the last one by the pages that each cgroup
 took from the node while it was short (a task in global reclaim, or kswapd awake). Allocation, not usage, is what drains
@@ -14,8 +16,8 @@ Counting pages costs 60 ns a page (of about 2 us a fault), so its program is att
 node short until it has not been so for `QUIET_READS` reads. Stalls before the first count are blamed by the next one;
 a burst that is over by then is blamed on `OTHER_ID`. The other programs run once a stall and cost 800 ns for its begin
 and end together (kernel BPF statistics, `dd` reading a file of 3 GiB under a limit of 64 MiB; a stall takes 100 us).
-From kernel 7.0 on each of these has a second one (`probes.probe.AGAIN`) and both cost another 325 ns; the page counter
-has none: what it misses is counted as lost, and shares bear it.
+From kernel 7.0 on, and in the traced function on every kernel, each of these has a second one (`probes.probe.AGAIN`)
+and both cost another 325 ns; the page counter has none: what it misses is counted as lost, and shares bear it.
 
 Refaults have no tracepoint; the kernel counts them in `memory.stat`, which a collector of the agent reads.
 """
@@ -29,10 +31,11 @@ from numpy.typing import NDArray
 from api.frame import CGROUP, HOST, Reading, Table
 from api.histogram import SLOTS
 from api.metrics import MEMORY_CAUSES
-from probes.bpf_object import LoadedBpf
+from api.plugin import Unsupported
+from probes.bpf_object import BpfObject, LoadedBpf
 from probes.page_shares import PageShares
 from probes.pairs import PairLedger
-from probes.probe import BpfProbe, Kernel, ProbeLimits, again, attach, in_turn, load, open_object
+from probes.probe import BpfProbe, Kernel, ProbeLimits, attach, in_turn, load, open_object
 from probes.shared_maps import share
 
 U64 = np.dtype(np.uint64)
@@ -55,9 +58,14 @@ TRACEPOINTS = (
     *("mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep", "mm_page_alloc", "mark_victim"),
 )
 KSWAPD_PROGRAMS = ("on_kswapd_wake", "on_kswapd_sleep")
-PROGRAMS = (
-    *("on_limit_end", "on_limit_begin", "on_global_end", "on_global_begin", "on_compaction_end", "on_compaction_begin"),
-)
+PROGRAMS = ("on_limit_end", "on_limit_begin", "on_compaction_end", "on_compaction_begin")
+TRACEPOINTS_OF_GLOBAL = ("on_global_end", "on_global_begin")
+RECLAIM_FUNCTION = "try_to_free_pages"
+TRACED = ("on_free_end_again", "on_free_end", "on_free_begin_again", "on_free_begin")
+"""Programs of the function of global reclaim, in the order of attachment: the kernel runs the last one first."""
+HELD_BACK = "memory.held_back"
+"""The part of a global stall that lies before its tracepoint, in `Kernel.refusals`."""
+WHY_UNMEASURED = "a task's wait for kswapd before its own reclaim is no part of its global stall"
 COUNT_PAGES = "on_page_alloc"
 QUIET_READS = 30
 LONGEST_UNSEEN_NS = 60_000_000_000
@@ -168,15 +176,33 @@ class Memory(BpfProbe):
     def open(cls, kernel: Kernel, limits: ProbeLimits) -> "Memory":
         """Load the variant that fits this kernel's OOM tracepoint and attach; ends of stalls before their begins."""
         kernel.require_tracepoints(*TRACEPOINTS)
-        bpf = open_object(cls.image(), kernel)
+        try:
+            return cls(cls.attached(kernel, limits, traced=True))
+        except Unsupported as refusal:
+            bpf = cls.attached(kernel, limits, traced=False)
+            kernel.refusals[HELD_BACK] = f"{WHY_UNMEASURED} ({refusal})"
+        return cls(bpf)
+
+    @classmethod
+    def attached(cls, kernel: Kernel, limits: ProbeLimits, *, traced: bool) -> BpfObject:
+        """Return running programs: global reclaim by its function or by its tracepoints. Raises Unsupported."""
+        if traced and not kernel.btf.has_function(RECLAIM_FUNCTION):
+            raise Unsupported(f"the kernel's BTF has no function {RECLAIM_FUNCTION}")
         by_task = kernel.btf.tracepoint_arguments("mark_victim")[0] == "struct task_struct *"
-        victim, unused = (VICTIM_BY_TASK, VICTIM_BY_ID) if by_task else (VICTIM_BY_ID, VICTIM_BY_TASK)
-        bpf.without(*unused, *(() if kernel.preempts_tracepoints else again(*PROGRAMS)))
+        stalls = PROGRAMS if traced else (*PROGRAMS, *TRACEPOINTS_OF_GLOBAL)
+        wanted = (
+            *(VICTIM_BY_TASK if by_task else VICTIM_BY_ID),
+            *KSWAPD_PROGRAMS,
+            *(in_turn(*stalls) if kernel.preempts_tracepoints else stalls),
+            *(TRACED if traced else ()),
+        )
+        bpf = open_object(cls.image(), kernel)
+        bpf.without(*(set(bpf.program_names) - {*wanted, COUNT_PAGES}))
         bpf.resize("cgroups", limits.max_cgroups)
         share(bpf, limits.shards, allocators=limits.max_cgroups)
         load(bpf)
-        attach(bpf, *victim, *KSWAPD_PROGRAMS, *(in_turn(*PROGRAMS) if kernel.preempts_tracepoints else PROGRAMS))
-        return cls(bpf)
+        attach(bpf, *wanted)
+        return bpf
 
     def read(self) -> Reading:
         takers, pages = self._allocators.read(drain=True)

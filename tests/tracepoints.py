@@ -1,9 +1,10 @@
-"""The kernel's own count of a tracepoint's hits by one task: the independent truth for what a probe counts."""
+"""What a task hit of tracepoints by the kernel's own count, and when by its record: the truth for what a probe says."""
 
 import os
+import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,3 +49,47 @@ class TracepointCounter:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+_RECORD = re.compile(r"\s(\d+)\.(\d{6}): (\w+): ")
+
+
+@contextmanager
+def recorded(pid: int, function: str, *events: str) -> Iterator[Callable[[], list[tuple[str, int]]]]:
+    """Record when a task is in a kernel function and hits tracepoints ("system/name"), by the kernel's own tracer.
+
+    What is yielded returns names ("entry" and "return" of the function) and CLOCK_MONOTONIC in ns, to the microsecond,
+    in order. Raises OSError where the host lets no function be traced.
+    """
+    group = f"koord_test_{os.getpid()}"
+    places = {"entry": "p", "return": "r"}
+    with tracefs() as root:
+        try:
+            for name, kind in places.items():
+                _append(root / "kprobe_events", f"{kind}:{group}/{name} {function}")
+            instance = root / "instances" / group
+            instance.mkdir()
+            try:
+                (instance / "trace_clock").write_text("mono")
+                (instance / "set_event_pid").write_text(str(pid))
+                for event in (*(f"{group}/{name}" for name in places), *events):
+                    (instance / "events" / event / "enable").write_text("1")
+                yield lambda: _records((instance / "trace").read_text())
+            finally:
+                instance.rmdir()
+        finally:
+            _append(root / "kprobe_events", f"-:{group}/")
+
+
+def _append(path: Path, line: str) -> None:
+    """Write by `O_APPEND` alone: to be written from the beginning clears the file, and it cannot seek to its end."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(fd, f"{line}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def _records(trace: str) -> list[tuple[str, int]]:
+    found = (_RECORD.search(line) for line in trace.splitlines() if not line.startswith("#"))
+    return [(match[3], int(match[1]) * 1_000_000_000 + int(match[2]) * 1000) for match in found if match]

@@ -2,7 +2,8 @@
 
 The limit that stalls a task is inferred: it is the level with the least room when reclaim begins. So reclaim on
 request (`memory.reclaim`) of a task within 2 MiB of a limit counts as a stall, and where two levels are
-nearly full at once the wrong one may be named. The sum of the two limit causes is exact apart from the former.
+nearly full at once the wrong one may be named. The sum of the two limit causes is exact apart from the former. A global
+stall begins with reclaim, and `Kernel.refusals` says so.
 """
 
 from collections.abc import Mapping
@@ -30,10 +31,11 @@ class BccMemory(memory.Memory):
     """Needs raw tracepoints and the memory cgroup's counters as they are since 5.9."""
 
     @classmethod
-    def open(cls, kernel: Kernel, limits: ProbeLimits) -> "BccMemory":  # noqa: ARG003
+    def open(cls, kernel: Kernel, limits: ProbeLimits) -> "BccMemory":
         """Compile, attach all but the page counter; ends of stalls before their begins."""
         constants = {"NUM_LOST_PLACES": len(memory.LOST_PLACES), "MAX_CGROUPS": limits.max_cgroups}
         maps = ("cgroups", "allocators", "kswapd_wakes", "stalls", "lost")
         bpf = loader.load(loader.Source("memory", PROGRAMS, maps, constants))
         loader.attach(bpf, *(program for program in PROGRAMS if program != memory.COUNT_PAGES))
+        kernel.refusals[memory.HELD_BACK] = memory.WHY_UNMEASURED
         return cls(bpf)

@@ -197,6 +197,33 @@ int BPF_PROG(on_global_end)
 	return end_stall();
 }
 
+/* The kernel may hold a task back until kswapd has made progress, before reclaim begins and its tracepoint fires: where
+ * the host allows it, the whole function is traced instead. Every kernel may switch away from such a program, so each
+ * has a second one. */
+SEC("fentry/try_to_free_pages")
+int BPF_PROG(on_free_begin)
+{
+	return begin_global(false);
+}
+
+SEC("fexit/try_to_free_pages")
+int BPF_PROG(on_free_end)
+{
+	return end_stall();
+}
+
+SEC("fentry/try_to_free_pages")
+int BPF_PROG(on_free_begin_again)
+{
+	return begin_global(true);
+}
+
+SEC("fexit/try_to_free_pages")
+int BPF_PROG(on_free_end_again)
+{
+	return end_stall();
+}
+
 SEC("tp_btf/mm_compaction_begin")
 int BPF_PROG(on_compaction_begin, struct compact_control *control)
 {

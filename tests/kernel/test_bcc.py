@@ -24,7 +24,7 @@ from probes.bcc.cpu import MARK_EVERY_READS, UNMEASURED, BccCpu
 from probes.bcc.memory import BccMemory
 from probes.blockio import BlockIo
 from probes.cpu import Cpu
-from probes.memory import Memory
+from probes.memory import HELD_BACK, Memory
 from probes.probe import Kernel, Probe, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
 
@@ -263,7 +263,7 @@ def test_without_btf_the_agent_picks_bcc_and_says_so(bcc: None) -> None:
     for name in ("cpu", "memory", "blockio"):
         assert found[name]["available"] is True
         assert "compiled by BCC: the kernel offers no BTF" in found[name]["reason"]
-    for column in (*UNMEASURED, "blockio.throttle_ns"):
+    for column in (*UNMEASURED, HELD_BACK, "blockio.throttle_ns"):
         assert found[column]["available"] is False
     assert found["irq"]["available"] is False
 

@@ -1,9 +1,12 @@
 """Memory stalls from the running kernel, held against the kernel's own tracepoint counts and OOM counts."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +15,22 @@ import pytest
 
 from api.frame import CGROUP, HOST, Reading
 from api.metrics import MEMORY_CAUSES
-from probes.memory import COUNT_PAGES, Memory
+from probes.memory import COUNT_PAGES, HELD_BACK, RECLAIM_FUNCTION, Memory
 from probes.probe import Kernel, ProbeLimits
 from tests.cgroups import CgroupTree, TestCgroup
-from tests.tracepoints import TracepointCounter
+from tests.tracepoints import TracepointCounter, recorded
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kernel
 
 MIB = 1 << 20
 LIMIT_BYTES = 32 * MIB
 SMALL_NODE_KIB = 3 << 20
+SMALL_RESERVE_KIB, LARGE_RESERVE_KIB = 8 << 10, 128 << 10
+"""Least free memory that a small node is told to keep."""
+ENOUGH_NS = 100_000_000
+"""An emulated CPU that is taken away between two records of one moment sets these milliseconds apart."""
+RECLAIM = ("mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end")
 
 # Waits for a line, then reads a file through the page cache, over and over.
 READER = """
@@ -49,6 +58,7 @@ for _ in range(int(sys.argv[1])):
     killed += os.waitpid(child, 0)[1] == signal.SIGKILL
 print(killed, flush=True)
 """
+SPINNER = "while True: pass"
 # Writes a word to a file for each line of input.
 WRITER = """
 import sys
@@ -79,16 +89,22 @@ def big_file(tmp_path: Path) -> Path:
     return path
 
 
-def start(cgroup: TestCgroup, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+def start(cgroup: TestCgroup, program: str, *arguments: str, cpus: str | None = None) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-S", "-c", program, *arguments]
-    return cgroup.spawn(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return cgroup.spawn(argv, cpus, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def begin(process: subprocess.Popen[bytes]) -> None:
+    """Let a waiting child work."""
+    assert process.stdin
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
 
 
 def go(process: subprocess.Popen[bytes]) -> bytes:
     """Let a waiting child work; returns the line it prints when it is done."""
-    assert process.stdin and process.stdout
-    process.stdin.write(b"go\n")
-    process.stdin.flush()
+    assert process.stdout
+    begin(process)
     return process.stdout.readline().strip()
 
 
@@ -194,20 +210,27 @@ def memory_total_kib() -> int:
     return int(Path("/proc/meminfo").read_text().split()[1])
 
 
-def test_global_reclaim_is_the_neighbours(probe: Memory, tree: CgroupTree, tmp_path: Path) -> None:
-    """Needs a node small enough to be pressed without harm to others: a virtual machine."""
+def memory_free_kib() -> int:
+    return int(Path("/proc/meminfo").read_text().split()[4])
+
+
+@pytest.fixture
+def hole(tmp_path: Path) -> Path:
+    """A file as large as memory, on a node small enough to be pressed without harm to others: a virtual machine."""
     if memory_total_kib() > SMALL_NODE_KIB:
         pytest.skip("this node has too much memory to press it all: run in a small virtual machine")
-    hole = tmp_path / "hole"
-    with hole.open("wb") as stream:
+    path = tmp_path / "hole"
+    with path.open("wb") as stream:
         stream.truncate(memory_total_kib() << 10)
+    return path
+
+
+def test_global_reclaim_is_the_neighbours(probe: Memory, tree: CgroupTree, hole: Path) -> None:
     with tree.make_cgroup("hog") as hog, tree.make_cgroup("victim") as victim:
         was, missed_before = probe.read(), missed_stalls(probe)
         reader = start(victim, READER, str(hole), "1000")
         counter = TracepointCounter.of("vmscan/mm_vmscan_direct_reclaim_begin", reader.pid)
-        assert reader.stdin
-        reader.stdin.write(b"go\n")
-        reader.stdin.flush()
+        begin(reader)
         flood = start(hog, GREEDY, "1", str(2048 * memory_total_kib()))
         while flood.poll() is None:
             probe.read()
@@ -221,7 +244,8 @@ def test_global_reclaim_is_the_neighbours(probe: Memory, tree: CgroupTree, tmp_p
         assert reclaims > 0
         counts = stalls(reading, victim, "count")
         missed = missed_stalls(probe) - missed_before
-        assert reclaims - missed <= counts["global"] <= reclaims
+        # A task that is killed while it is held back before reclaim has stalled without any.
+        assert reclaims - missed <= counts["global"] <= reclaims + 1
         assert (counts["own_limit"], counts["ancestor_limit"]) == (0, 0)
         table, blame = reading.tables[CGROUP], reading.tables["memory.blame"]
         mine, named = table.ids == victim.cgroup_id, blame.ids == victim.cgroup_id
@@ -231,3 +255,81 @@ def test_global_reclaim_is_the_neighbours(probe: Memory, tree: CgroupTree, tmp_p
         assert blame.columns["memory.blame_ns"][named & (blame.keys["culprit"] == hog.cgroup_id)].sum() > 0
         wakes = [int(r.tables[HOST].columns["memory.kswapd_wakes"][0]) for r in (was, reading)]
         assert wakes[1] > wakes[0]
+
+
+@pytest.fixture
+def least_free_memory() -> Iterator[Path]:
+    """The kernel's setting of the least free memory in KiB, which is put back at the end."""
+    file = Path("/proc/sys/vm/min_free_kbytes")
+    before = file.read_text()
+    yield file
+    file.write_text(before)
+
+
+@pytest.fixture
+def slow_kswapd(hole: Path) -> Iterator[None]:
+    """Let any other thread run before kswapd, where there is a `hole`: on a node that is there for the test."""
+    names = Path("/proc").glob("[0-9]*/comm")
+    (pid,) = (int(name.parent.name) for name in names if name.read_text() == "kswapd0\n")
+    before = os.getpriority(os.PRIO_PROCESS, pid)
+    os.setpriority(os.PRIO_PROCESS, pid, 19)
+    yield
+    os.setpriority(os.PRIO_PROCESS, pid, before)
+
+
+@pytest.mark.usefixtures("slow_kswapd")
+def test_a_wait_for_background_reclaim_is_part_of_a_global_stall(
+    probe: Memory, module_kernel: Kernel, tree: CgroupTree, hole: Path, least_free_memory: Path
+) -> None:
+    """Where half of the least free memory or less is left, the kernel holds a task back until kswapd has made progress.
+
+    Page cache fills memory down to a small reserve, and then a larger one is asked for while other work keeps kswapd
+    from the CPUs. Page cache can give back more than that: a kernel that finds nothing to reclaim kills, or panics.
+    The truth is of the kernel's own tracer.
+    """
+    if HELD_BACK in module_kernel.refusals:
+        pytest.skip(module_kernel.refusals[HELD_BACK])
+    with (
+        closing(Memory(Memory.attached(module_kernel, ProbeLimits(), traced=False))) as by_tracepoint,
+        tree.make_cgroup("held") as cgroup,
+        tree.make_cgroup("busy") as busy,
+    ):
+        reader = start(cgroup, READER, str(hole), "1000")
+        spinners = [start(busy, SPINNER, cpus=str(cpu)) for cpu in os.sched_getaffinity(0)]
+        with recorded(reader.pid, RECLAIM_FUNCTION, *(f"vmscan/{event}" for event in RECLAIM)) as passed:
+            begin(reader)
+            for _ in range(20):
+                signal_all(spinners, signal.SIGSTOP)
+                least_free_memory.write_text(str(SMALL_RESERVE_KIB))
+                wait_for(lambda: memory_free_kib() < LARGE_RESERVE_KIB // 4, 240)
+                signal_all(spinners, signal.SIGCONT)
+                least_free_memory.write_text(str(LARGE_RESERVE_KIB))
+                wait_for(lambda: memory_free_kib() > LARGE_RESERVE_KIB // 2)
+                signal_all(spinners, signal.SIGSTOP)
+                wait_for(lambda: memory_free_kib() > LARGE_RESERVE_KIB)
+                if duration_ns(passed(), "entry", "return") - duration_ns(passed(), *RECLAIM) > ENOUGH_NS:
+                    break
+            reader.kill()
+            reader.wait()
+            whole_ns, reclaim_ns = duration_ns(passed(), "entry", "return"), duration_ns(passed(), *RECLAIM)
+        counted_ns, by_tracepoint_ns = (stalls(each.read(), cgroup, "ns")["global"] for each in (probe, by_tracepoint))
+        held_back_ns = whole_ns - reclaim_ns
+        assert held_back_ns > ENOUGH_NS
+        assert counted_ns == pytest.approx(whole_ns, abs=0.2 * held_back_ns)
+        assert by_tracepoint_ns == pytest.approx(reclaim_ns, abs=0.2 * held_back_ns)
+
+
+def signal_all(processes: list[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+    for process in processes:
+        process.send_signal(number)
+
+
+def duration_ns(passed: list[tuple[str, int]], begin: str, end: str) -> int:
+    """Time between each `begin` of one task and the next `end`."""
+    total_ns = began_ns = 0
+    for name, at_ns in passed:
+        if name == begin:
+            began_ns = at_ns
+        elif name == end:
+            total_ns += at_ns - began_ns
+    return total_ns

@@ -1,19 +1,28 @@
-"""Sharing out global stalls: parts sum, self is apart, and nothing is blamed twice."""
+"""Sharing out global stalls: parts sum, self is apart, nothing is blamed twice. How they are measured on a kernel."""
+
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api.frame import OTHER_ID
+from api.plugin import Unsupported
+from probes.bpf_object import BpfObject
 from probes.memory import (
     CGROUP_RECORD,
     GLOBAL,
+    HELD_BACK,
     LONGEST_UNSEEN_NS,
     STALL_RECORD,
     GlobalBlame,
+    Memory,
     StallsUnderWay,
 )
 from probes.page_shares import PageShares
+from probes.probe import Kernel, ProbeLimits
 
 
 def ids(*values: int) -> np.ndarray:
@@ -127,3 +136,37 @@ def test_a_stall_that_ended_unseen_stops_to_grow() -> None:
     under_way = StallsUnderWay()
     assert global_ns(under_way, 0, 1000.0, (1, 7, GLOBAL)) == global_ns(under_way, 0, 2000.0, (1, 7, GLOBAL))
     assert global_ns(under_way, 0, 2001.0, (1, 7, GLOBAL)) == LONGEST_UNSEEN_NS
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, *accepted: bool) -> dict[str, str]:
+    """Open the probe on a kernel that accepts these values of `traced`; returns the refusals."""
+
+    def attached(_kernel: Kernel, _limits: ProbeLimits, *, traced: bool) -> BpfObject:
+        if traced not in accepted:
+            raise Unsupported("functions cannot be traced here" if traced else "the kernel has no BPF")
+        return cast("BpfObject", SimpleNamespace(map=lambda *_arguments: None))
+
+    monkeypatch.setattr(Memory, "attached", staticmethod(attached))
+    kernel = SimpleNamespace(require_tracepoints=lambda *_names: None, refusals={})
+    try:
+        Memory.open(cast("Kernel", kernel), ProbeLimits())
+    except Unsupported as refusal:
+        assert not kernel.refusals
+        return {"memory": refusal.reason}
+    return kernel.refusals
+
+
+def test_the_traced_function_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened(monkeypatch, True, False) == {}
+
+
+def test_where_functions_cannot_be_traced_the_wait_for_kswapd_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusals = opened(monkeypatch, False)
+    assert refusals.keys() == {HELD_BACK}
+    assert "functions cannot be traced here" in refusals[HELD_BACK]
+
+
+def test_a_kernel_that_takes_neither_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opened(monkeypatch) == {"memory": "the kernel has no BPF"}
