@@ -66,12 +66,12 @@ class SwapOut:
         self._told_bytes = written_bytes
         kept = is_loss & ~is_swap
         left = pairs if kept.all() else Pairs(*(column[kept] for column in pairs))
-        if not self._held_ns and not self._held_bytes:
+        is_unknown = self.takers is not None and self.takers.is_empty
+        has_swap_out = bool(self._held_ns) or self._held_bytes > 0
+        waits = is_unknown and has_swap_out and not self._has_waited
+        self._has_waited = is_unknown and has_swap_out
+        if waits or not has_swap_out:
             return left
-        if self.takers is not None and self.takers.is_empty and not self._has_waited:
-            self._has_waited = True
-            return left
-        self._has_waited = False
         return left.with_more(self._share_out())
 
     def forget(self, ids: Ids) -> None:

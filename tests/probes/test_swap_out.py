@@ -81,8 +81,10 @@ def test_it_waits_once_for_the_first_count_of_pages(swap_out: SwapOut, shares: P
 
 
 def test_where_no_page_is_ever_counted_it_is_the_kernels(swap_out: SwapOut) -> None:
-    swap_out.named(pairs((READER, SWAP_OUT_ID, 10)), 100)
-    assert rows(swap_out.named(pairs((READER, SWAP_OUT_ID, 1)), 100)) == {(READER, KERNEL_ID): 11}
+    found = [rows(swap_out.named(pairs((READER, SWAP_OUT_ID, 10)), 0)) for _ in range(3)]
+    assert found == [{}, {(READER, KERNEL_ID): 20}, {(READER, KERNEL_ID): 10}], "it waits for pages once"
+    assert rows(swap_out.named(pairs(), 0)) == {}
+    assert rows(swap_out.named(pairs((READER, SWAP_OUT_ID, 10)), 0)) == {}, "and once more after a pause"
 
 
 def test_where_nothing_counts_pages_it_is_the_kernels_at_once() -> None:
