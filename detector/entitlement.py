@@ -82,7 +82,8 @@ class Shares:
     ) -> None:
         """`wanted` has the cores that each cgroup's own threads used or waited for, `weights` its cpu.weight, NaN where
         that is not known; `is_best_effort` tells whether only best-effort work lives at a path."""
-        self._cgroups, self._subtrees, self._wanted, self._weights = cgroups, subtrees, wanted, weights
+        self._cgroups, self._subtrees, self._weights = cgroups, subtrees, weights
+        self._wanted = subtrees.sums(wanted, np.arange(len(cgroups), dtype=np.intp))
         self._cpus, self._is_best_effort = cpus, is_best_effort
         self._levels: dict[tuple[str, bool], tuple[dict[str, int], Competitors]] = {}
 
@@ -105,7 +106,7 @@ class Shares:
             weights = np.full(len(rows), DEFAULT_WEIGHT) if self._weights is None else self._weights[rows]
             if yields:
                 weights = np.where([self._is_best_effort(each) for each in paths], LEAST_WEIGHT, weights)
-            competitors = Competitors(self._subtrees.sums(self._wanted, rows), np.nan_to_num(weights))
+            competitors = Competitors(self._wanted[rows], np.nan_to_num(weights))
             self._levels[key] = {each: place for place, each in enumerate(paths)}, competitors
         return self._levels[key]
 

@@ -99,6 +99,8 @@ class Signal:
     claim: Callable[[NDArray[np.intp]], Floats] | None = None
     """For some rows, the seconds per second that they may hold against others, as far as they lost so much: what fair
     division costs is told, and opens no verdict. None: all that is lost."""
+    is_preliminary: bool = False
+    """True while the agent has yet to read what a claim goes by: no verdict opens by a single tick."""
     measured: bool = True
     """False for a loss that is estimated from a count: its verdicts have confidence 0, open only after the ticks of
     their rule, and an anomaly model does not ease their threshold."""

@@ -156,9 +156,12 @@ class View:
 
     @property
     def cpus(self) -> int:
-        """Number of the host's CPUs that are online; 0 where that is not measured."""
-        table = self._recent.last.tables.get(HOST)
-        return int(table.columns[_CPUS][0]) if table is not None and _CPUS in table.columns else 0
+        """Number of the host's CPUs that are online, in the newest frame that says it; 0 where none does."""
+        for frame in reversed(self.window.frames):
+            table = frame.tables.get(HOST)
+            if table is not None and _CPUS in table.columns:
+                return int(table.columns[_CPUS][0])
+        return 0
 
     @property
     def stolen(self) -> float | None:

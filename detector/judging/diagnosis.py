@@ -60,7 +60,8 @@ class RuleDiagnosis:
     cooldown_left_seconds: float
     is_open: bool
     counted: float = 0.0
-    """Loss of the rule that counts against the threshold: without what lies beyond the cgroup's own share."""
+    """Loss of the rule that counts against the threshold: without what lies beyond the cgroup's own share where the
+    whole is above the closing threshold."""
     is_suspicious: bool = False
     """True where an anomaly model suspects the cgroup."""
     culprits: tuple[Culprit, ...] = ()

@@ -152,8 +152,10 @@ class RuleEngine:
         return np.asarray((self._harm() & ~self._by_usual_values()).any(axis=0))
 
     def told(self) -> Flags:
-        """Cgroups with an open verdict by what was seen."""
-        return np.asarray((self.memory.is_open & self._by_others & ~self._by_usual_values()).any(axis=0))
+        """Cgroups with an open verdict by what was seen, or that lack one only for their share: were waits learned by
+        such a tick, harm that comes after a fair division would have to exceed what that cost."""
+        told = self.memory.is_open if self.tick is None else self.memory.is_open | self.tick.beyond_share
+        return np.asarray((told & self._by_others & ~self._by_usual_values()).any(axis=0))
 
     def unusual(self) -> Flags:
         """Cgroups with a verdict by usual values that has not outlasted, or on the way to one."""
@@ -267,7 +269,8 @@ class RuleEngine:
         for place in np.flatnonzero(strong.any(axis=1)).tolist():
             for name, rows in self._updates.by_symptom(tick, place, np.flatnonzero(strong[place])):
                 signal, table = tick.signals[name], self.symptoms[name].blame.table
-                blame = tick.view.blame(table) if table and signal.measured else None
+                can_be_told = signal.measured and not signal.is_preliminary
+                blame = tick.view.blame(table) if table and can_be_told else None
                 enough = signal.lost[rows] * MIN_DIRECT_SHARE
                 seen = np.zeros(len(rows)) if blame is None else blame.sums(tick.view.ids[rows], named=True)
                 strong[place, rows] = seen >= enough

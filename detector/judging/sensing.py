@@ -41,7 +41,8 @@ class RuleTick:
     lost: Floats
     """Loss against the threshold: the least of `all_of`, the most of `any_of`; NaN where not measured."""
     counted: Floats
-    """The part of it that counts against the threshold: what the cgroup may hold against others (`Signal.claim`)."""
+    """The part of it that counts against the threshold: what the cgroup may hold against others (`Signal.claim`), asked
+    for from the closing threshold on; the whole loss below that."""
     worst: NDArray[np.int16]
     """The symptom of the rule that costs most, as its place among all symptoms."""
     plain: Floats
@@ -54,6 +55,11 @@ class RuleTick:
     """Ticks needed to open."""
     suspicious: Flags
     """Cgroups that anomaly models suspect, shape (cgroups,)."""
+
+    @property
+    def beyond_share(self) -> Flags:
+        """True where the loss is above the threshold, and what the cgroup may hold against others is not."""
+        return np.asarray((self.lost >= self.eased) & (self.counted < self.eased) & ~self.superseded)
 
     @property
     def met(self) -> Flags:
@@ -92,7 +98,8 @@ class RuleEvaluator:
             sensed[name] = symptom.sense(view)
         signals = {name: signal for name, signal in sensed.items() if signal is not None}
         present = [[name for name in rule.symptoms if name in signals] for rule in self._rules]
-        lost, worst = self._compose(present, signals, len(view.ids))
+        losses = {name: signal.lost for name, signal in signals.items()}
+        lost, worst = self._compose(present, losses, len(view.ids))
         plain = self._of_progress(self._limits(view.cgroups), view)
         limits = self._raised(self._of_small(plain, view), plain, view)
         suspected = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
@@ -107,7 +114,7 @@ class RuleEvaluator:
             attributor=Attributor(view, self._symptoms, signals, self._thresholds, history_of),
             superseded=np.array(superseded, dtype=np.bool_).reshape(-1, 1),
             lost=lost,
-            counted=self._counted(lost, worst, least, signals),
+            counted=self._counted(lost, least, signals),
             worst=worst,
             plain=plain,
             limits=limits,
@@ -128,34 +135,39 @@ class RuleEvaluator:
         return np.asarray(by_symptom[worst] & np.array(needed, dtype=np.bool_).reshape(-1, 1))
 
     def _compose(
-        self, present: Sequence[Sequence[str]], signals: Mapping[str, Signal], count: int
+        self, present: Sequence[Sequence[str]], losses: Mapping[str, Floats], count: int
     ) -> tuple[Floats, NDArray[np.int16]]:
         lost = np.full((len(self._rules), count), np.nan)
         worst = np.zeros((len(self._rules), count), dtype=np.int16)
         for place, (rule, names) in enumerate(zip(self._rules, present, strict=True)):
-            either = [name for name in rule.any_of if name in signals]
-            if any(name not in signals for name in rule.all_of) or (rule.any_of and not either):
+            composed = _composed(rule, losses)
+            if composed is None:
                 continue
-            parts = [signals[name].lost for name in rule.all_of]
-            parts += [_largest([signals[name].lost for name in either])] if either else []
-            lost[place] = parts[0] if len(parts) == 1 else np.minimum.reduce(parts)
+            lost[place] = composed
             places = np.array([self._place[name] for name in names], dtype=np.int16)
             several = len(names) > 1
-            costs = [np.nan_to_num(signals[name].lost) for name in names] if several else []
+            costs = [np.nan_to_num(losses[name]) for name in names] if several else []
             worst[place] = places[np.argmax(costs, axis=0)] if several else places[0]
         return lost, worst
 
-    def _counted(self, lost: Floats, worst: NDArray[np.int16], limits: Floats, signals: Mapping[str, Signal]) -> Floats:
-        """The losses, those that would open or hold a verdict no more than what the cgroup may claim."""
-        counted = lost
+    def _counted(self, lost: Floats, limits: Floats, signals: Mapping[str, Signal]) -> Floats:
+        """The losses; of those that would open or hold a verdict no more than what the cgroup may claim."""
+        near = lost >= limits * self._close_ratios
+        counted, losses = lost, {name: signal.lost for name, signal in signals.items()}
         for name, signal in signals.items():
             if signal.claim is None:
                 continue
-            rules, rows = np.nonzero((lost >= limits * self._close_ratios) & (worst == self._place[name]))
-            if len(rows):
-                distinct, places = np.unique(rows, return_inverse=True)
-                counted = lost.copy() if counted is lost else counted
-                counted[rules, rows] = np.minimum(lost[rules, rows], signal.claim(distinct)[places])
+            rows = np.flatnonzero(near[[name in rule.symptoms for rule in self._rules]].any(axis=0))
+            if not len(rows):
+                continue
+            counted = lost.copy() if counted is lost else counted
+            losses[name] = signal.lost.copy()
+            losses[name][rows] = np.minimum(signal.lost[rows], signal.claim(rows))
+        if counted is not lost:
+            for place, rule in enumerate(self._rules):
+                composed = _composed(rule, losses)
+                if composed is not None:
+                    counted[place] = composed
         return counted
 
     def _limits(self, cgroups: tuple[CgroupInfo, ...]) -> Floats:
@@ -206,6 +218,16 @@ class RuleEvaluator:
             whole = np.where(np.isfinite(limits[place]), limits[place], rule.threshold)
             usual |= dict.fromkeys(rule.symptoms, whole)
         return usual
+
+
+def _composed(rule: Rule, losses: Mapping[str, Floats]) -> Floats | None:
+    """What a rule makes of the losses by symptom; None where one that it needs is not measured."""
+    either = [name for name in rule.any_of if name in losses]
+    if any(name not in losses for name in rule.all_of) or (rule.any_of and not either):
+        return None
+    parts = [losses[name] for name in rule.all_of]
+    parts += [_largest([losses[name] for name in either])] if either else []
+    return parts[0] if len(parts) == 1 else np.asarray(np.minimum.reduce(parts), dtype=np.float64)
 
 
 def _largest(losses: Sequence[Floats]) -> Floats:

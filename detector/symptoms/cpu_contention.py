@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from api.cgroup_path import lineage
 from api.qos import QoSClass
 from detector.arrays import Floats
 from detector.entitlement import Shares
@@ -16,7 +17,7 @@ from detector.view import View
 OTHERS = ("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns")
 EXPLAINED = (*OTHERS, "cpu.wait_self_ns", "cpu.wait_idle_ns")
 """Waits of which the probe knows who had the CPU."""
-USED, WAITED, WEIGHT, REQUEST = "cpu.oncpu_ns", "cpu.wait_ns", "cpu.weight", "cpu.request_cores"
+USED, WEIGHT, REQUEST = "cpu.oncpu_ns", "cpu.weight", "cpu.request_cores"
 _BEST_EFFORT = frozenset({QoSClass.BE})
 
 
@@ -36,7 +37,6 @@ class CpuContention(Symptom):
         "cpu.wait_unknown_ns",
         USED,
         "cpu.wait_count",
-        WAITED,
         WEIGHT,
         REQUEST,
     )
@@ -49,32 +49,43 @@ class CpuContention(Symptom):
         seen = view.cpu_contention
         if seen is None:
             return None
-        claim = partial(_below_share, view) if view.has(USED, WAITED, WEIGHT) and view.cpus else None
+        known = view.has(USED, WEIGHT)
+        claim = partial(_below_share, view) if known and view.cpus else None
+        starts = view.cpus > 0 and not known
         explained = view.total(*EXPLAINED)
         if explained is None or not view.has("cpu.wait_unknown_ns"):
-            return Signal(seen, claim=claim)
+            return Signal(seen, claim=claim, is_preliminary=starts)
         unknown = np.nan_to_num(ratio(view.rate("cpu.wait_unknown_ns"), explained))
-        return Signal(seen, whole=seen * (1.0 + unknown), claim=claim)
+        return Signal(seen, whole=seen * (1.0 + unknown), claim=claim, is_preliminary=starts)
 
 
 def _below_share(view: View, rows: NDArray[np.intp]) -> Floats:
-    """The cores that these cgroups use less than they are entitled to (`detector/entitlement.py`)."""
-    used, requests = view.rate(USED), view.rate(REQUEST) if view.has(REQUEST) else None
-    tree, wanted = view.tree, np.nan_to_num(used) + np.nan_to_num(view.rate(WAITED))
+    """The cores that these cgroups use less than they are entitled to (`detector/entitlement.py`); infinite where a
+    weight on the way to them is not known.
+
+    A cgroup wants what it uses and what others keep it from: waits under a quota, and for its own threads on the CPUs
+    it is bound to, leave CPU time to others.
+    """
+    used, weights = np.nan_to_num(view.rate(USED)), view.rate(WEIGHT)
+    requests = view.rate(REQUEST) if view.has(REQUEST) else np.full(len(used), np.nan)
+    tree, waited = view.tree, view.total(*OTHERS)
     shares = Shares(
         view.cgroups,
         tree.subtrees,
-        wanted,
-        view.rate(WEIGHT),
+        used if waited is None else used + np.nan_to_num(waited),
+        weights,
         cpus=view.cpus,
         is_best_effort=lambda path: tree.classes.within(path) == _BEST_EFFORT,
     )
-    entitled = np.array([_entitled(view, shares, row) for row in rows.tolist()])
-    if requests is not None:
-        entitled = np.fmax(entitled, requests[rows])
-    return np.asarray(np.maximum(entitled - tree.subtrees.sums(used, rows), 0.0), dtype=np.float64)
+    totals = tree.subtrees.sums(used, np.arange(len(used), dtype=np.intp))
 
+    def claim(row: int) -> float:
+        path = view.cgroups[row].path
+        above = [each for each in map(tree.row_of, lineage(path)) if each is not None]
+        if np.isnan(weights[above]).any():
+            return np.inf
+        share = shares.of(path, yields=tree.classes.of(path) is not QoSClass.BE)
+        below_request = np.nan_to_num(requests[above] - totals[above])
+        return float(max(share - totals[row], below_request.max(), 0.0))
 
-def _entitled(view: View, shares: Shares, row: int) -> float:
-    path = view.cgroups[row].path
-    return shares.of(path, yields=view.tree.classes.of(path) is not QoSClass.BE)
+    return np.array([claim(row) for row in rows.tolist()], dtype=np.float64)

@@ -1,6 +1,7 @@
 """A verdict about a CPU opens by what a cgroup waits below its own share; what fair division costs is no harm."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from api.frame import CGROUP, HOST, CgroupInfo, Frame, Table
 from api.verdicts import VerdictState
 from detector.judging.diagnosis import Reason
 from detector.judging.judge import Judge, JudgeSettings
+from detector.rules import Rule
 
 INFOS = (CgroupInfo(1, "/web", "web", "LS"), CgroupInfo(2, "/other", "other", "LS"))
 
@@ -71,3 +73,89 @@ def test_the_reason_is_told() -> None:
     assert found.reason is Reason.BEYOND_SHARE
     assert found.counted == 0.0
     assert found.symptoms[0].lost == pytest.approx(1.0)
+
+
+@dataclass(frozen=True)
+class Of:
+    """A cgroup in each second; amounts in seconds per second."""
+
+    path: str
+    used: float = 0.0
+    waits: float = 0.0
+    throttled: float = 0.0
+    weight: float = 100.0
+    request: float = np.nan
+    qos: str = "LS"
+
+
+def scene(
+    *cgroups: Of, cpus: int = 2, seconds: int = 8, weights_from: int = 1, without_host: int = 0
+) -> Iterator[Frame]:
+    """Frames of cgroups that all wait for the one that uses most."""
+    infos = tuple(
+        CgroupInfo(place + 1, each.path, each.path, each.qos, workload=each.path) for place, each in enumerate(cgroups)
+    )
+    ids = np.arange(1, len(cgroups) + 1, dtype=np.uint64)
+    most = max(range(len(cgroups)), key=lambda place: cgroups[place].used)
+    victims = np.arange(len(cgroups)) != most
+    for second in range(1, seconds):
+        grown = {
+            "cpu.oncpu_ns": [each.used for each in cgroups],
+            "cpu.wait_neighbour_ns": [each.waits for each in cgroups],
+            "cpu.wait_own_quota_ns": [each.throttled for each in cgroups],
+            "cpu.wait_ns": [each.waits + each.throttled for each in cgroups],
+        }
+        dense = {name: (np.array(values) * second * 1e9).astype(np.uint64) for name, values in grown.items()}
+        dense["cpu.wait_count"] = np.full(len(cgroups), 100 * second, dtype=np.uint64)
+        if second >= weights_from:
+            dense["cpu.weight"] = np.array([each.weight for each in cgroups])
+            dense["cpu.request_cores"] = np.array([each.request for each in cgroups])
+        blame = Table(
+            {"cgroup": ids[victims], "culprit": np.full(len(cgroups) - 1, most + 1, dtype=np.uint64)},
+            {"cpu.blame_ns": dense["cpu.wait_neighbour_ns"][victims]},
+        )
+        tables = {CGROUP: Table({"cgroup": ids}, dense), "cpu.blame": blame}
+        if second != without_host:
+            tables[HOST] = Table({}, {"hostwide.cpus": np.array([float(cpus)])})
+        yield Frame(second * 10**9, 10**18 + second * 10**9, infos, tables)
+
+
+WEB, OTHER = Of("/web", 1.0, 1.0), Of("/other", 1.0, 1.0)
+
+
+def test_waits_under_a_quota_are_no_wish_for_the_cpus_of_others() -> None:
+    limited = Of("/limited", 0.2, throttled=7.8)
+    assert "/web" in victims(scene(Of("/web", 0.65, 0.5), Of("/other", 1.15, 0.3), limited))
+
+
+def test_nothing_opens_at_once_before_weights_are_read() -> None:
+    assert victims(scene(WEB, OTHER, weights_from=3)) == set()
+
+
+def test_a_frame_without_the_hosts_table_opens_nothing() -> None:
+    assert victims(scene(WEB, OTHER, without_host=5)) == set()
+
+
+def test_a_weight_that_is_not_known_limits_no_claim() -> None:
+    assert "/web" in victims(scene(Of("/web", 1.0, 1.0, weight=np.nan), Of("/other", 1.0, 1.0, weight=1000.0)))
+
+
+def test_the_request_of_a_cgroup_above_counts() -> None:
+    above = Of("/pod", weight=50.0, request=1.5), Of("/pod/c", weight=50.0)
+    assert "/pod/c/scope" in victims(scene(Of("/pod/c/scope", 1.0, 1.0), *above, OTHER))
+
+
+def test_the_other_symptom_of_a_rule_counts_whole() -> None:
+    judge = Judge(JudgeSettings(rules=(Rule(name="either", any_of=("cpu_contention", "own_quota")),)))
+    assert "/web" in victims(scene(Of("/web", 1.0, 0.5, throttled=0.4), OTHER), judge)
+    (found,) = judge.diagnose("/web")
+    assert found.counted == pytest.approx(0.4)
+
+
+def test_fair_division_is_not_learned_as_usual() -> None:
+    """Else harm below the share that comes later would have to exceed what fair division cost."""
+    judge = Judge(JudgeSettings())
+    for frame in scene(Of("/web", 1.0, 0.3), Of("/other", 1.0, 0.3), seconds=900):
+        judge.step(frame)
+    (before,) = [each for each in judge.diagnose("/web") if each.rule == "cpu-contention"]
+    assert (before.reason, before.threshold) == (Reason.BEYOND_SHARE, pytest.approx(0.05))
