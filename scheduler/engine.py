@@ -373,6 +373,10 @@ class Engine:
         """Bring pending pods to the active queue."""
         self.queue.activate(uids, self.now)
 
+    def activate_first(self, uids: Iterable[str]) -> None:
+        """Bring pending pods to the active queue, before their equals."""
+        self.queue.activate_first(uids, self.now)
+
     def enqueue(self, info: PodInfo) -> None:
         """Queue a stand-in pod."""
         self._intake.enqueue(info)

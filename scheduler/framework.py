@@ -303,6 +303,9 @@ class Handle(Protocol):
     def activate(self, uids: Iterable[str]) -> None:
         """Bring pending pods to the active queue, whatever made them wait."""
 
+    def activate_first(self, uids: Iterable[str]) -> None:
+        """Bring pending pods to the active queue, before those that `sort_key` tells apart by their arrival only."""
+
     def enqueue(self, info: PodInfo) -> None:
         """Queue a stand-in pod that no API object backs, or renew it; `withdraw` takes it out."""
 
@@ -403,7 +406,10 @@ class Plugin(Generic[S]):
     # Queue
 
     def sort_key(self, info: PodInfo, queued_at: float) -> tuple[Any, ...]:
-        """Smallest first. Exactly one enabled plugin defines it."""
+        """Smallest first. Exactly one enabled plugin defines it.
+
+        `queued_at` is in seconds; -inf for a pod that goes before its equals.
+        """
         raise NotImplementedError
 
     def pre_enqueue(self, info: PodInfo) -> Reason | None:

@@ -6,6 +6,7 @@ attempt and requeue count as well. Time comes in as an argument, in seconds.
 """
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ class QueuedPod:
     """Event number when the running attempt began."""
     ticket: int = 0
     """Heap entries with another ticket are stale."""
+    goes_first: bool = False
+    """Its next attempt comes before those of its equals, whenever these came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,14 @@ class PodQueue:
             if queued is not None and queued.state not in (QueueState.IN_FLIGHT, QueueState.ACTIVE):
                 self._admit(queued, now, "ForceActivate")
 
+    def activate_first(self, uids: Iterable[str], now: float) -> None:
+        """Bring pods to the active queue at once, gates permitting, before all pods of the same importance."""
+        for uid in uids:
+            queued = self._pods.get(uid)
+            if queued is not None and queued.state is not QueueState.IN_FLIGHT:
+                queued.goes_first = True
+                self._admit(queued, now, "ForceActivate")
+
     def next_wake(self) -> float | None:
         """Time at which the earliest back-off ends; None when nothing backs off."""
         return self._waiting[0][0] if self._waiting else None
@@ -234,7 +245,7 @@ class PodQueue:
     def _start(self, queued: QueuedPod, now: float) -> QueuedPod:
         self.starts += 1
         queued.started, queued.began_at = self.starts, now
-        queued.state = QueueState.IN_FLIGHT
+        queued.state, queued.goes_first = QueueState.IN_FLIGHT, False
         queued.attempts += 1
         queued.events_seen = self._flying[queued.info.uid] = self._event_count
         return queued
@@ -257,7 +268,7 @@ class PodQueue:
         self.incoming[QueueState.ACTIVE.value, why] += 1
         queued.state, queued.queued_at = QueueState.ACTIVE, now
         queued.ticket = next(self._tickets)
-        key = self.sort_key(queued.info, queued.queued_at)
+        key = self.sort_key(queued.info, -math.inf if queued.goes_first else queued.queued_at)
         heapq.heappush(self._active, (*key, queued.ticket, queued.info.uid))
         self._sweep(self._active, QueueState.ACTIVE)
 

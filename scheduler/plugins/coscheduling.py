@@ -4,7 +4,6 @@
 waits for a timer: a gang is tried again when an event wakes any of its members.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -95,8 +94,6 @@ class Coscheduling(Plugin[str]):
         """Keys of placed members that were removed: gone, unless only for the sake of argument."""
         self._came_bound: set[str] = set()
         """Gangs whose members others bound, until their groups are looked at again."""
-        self._cut_off: deque[str] = deque()
-        """Keys of members to try first: the process before ended while it bound their groups."""
         self._attempted = ""
         """Key of the member last tried in the running attempt."""
         self._together: dict[str, tuple[str, int]] = {}
@@ -182,11 +179,14 @@ class Coscheduling(Plugin[str]):
             self._wake(key)
 
     def leads(self) -> None:
-        """State everything anew, and go on first where the process before ended while it bound a group."""
+        """State everything anew, and bring what is left of groups that are bound in part before its equals.
+
+        The process before may have ended while it bound them. As members may also have gone since, by preemption for
+        one, the rest goes before no pod of higher priority.
+        """
         self._held.clear()
         self._reported.clear()
-        self._cut_off.clear()
-        self._cut_off.extend(self.gangs.cut_off(self._queued - self._outside))
+        self.handle.activate_first(self._uids[key] for key in self.gangs.cut_off(self._queued - self._outside))
 
     def tick(self, now: float) -> Iterable[Write]:
         """Write the conditions of held members and the status of PodGroups."""
@@ -224,10 +224,7 @@ class Coscheduling(Plugin[str]):
         return (info, *others) if others else ()
 
     def next_pod(self) -> str | None:
-        """The next member of the group being tried; after the last, an incomplete group lets go.
-
-        Before all groups come the members that are left of those that were bound in part.
-        """
+        """The next member of the group being tried; after the last, an incomplete group lets go."""
         self._wake_beside_bound()
         while self._attempted:
             attempt = self.gangs.attempt_of(self._attempted)
@@ -238,10 +235,6 @@ class Coscheduling(Plugin[str]):
             attempt.tried.add(pending[0])
             if pending[0] in self._queued and pending[0] not in self._outside:
                 return self._uids[pending[0]]
-        while self._cut_off:
-            key = self._cut_off.popleft()
-            if key in self._queued:
-                return self._uids[key]
         return None
 
     # Attempt

@@ -169,6 +169,21 @@ def test_activate_skips_backoff_but_not_gates() -> None:
     assert popped(made, 0.1) == ["a"]
 
 
+def test_a_pod_that_goes_first_does_so_among_its_equals_and_once() -> None:
+    made = queue()
+    made.add(info("high", priority=1), 0.0)
+    made.add(info("early"), 0.0)
+    made.add(info("late"), 1.0)
+    made.activate_first(["uid-late"], 1.0)
+    made.add(info("late", nodeSelector={"x": "y"}), 2.0)
+    assert popped(made, 2.0) == ["high", "late", "early"]
+    for name in ("late", "early"):
+        reject(made, name, 2.0, "Fit")
+    made.activate(["uid-early"], 3.0)
+    made.activate(["uid-late"], 4.0)
+    assert popped(made, 4.0) == ["early", "late"]
+
+
 def test_a_pod_can_be_taken_out_of_turn_once() -> None:
     made = queue()
     made.add(info("a"), 0.0)

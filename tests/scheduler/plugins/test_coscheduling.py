@@ -253,6 +253,33 @@ def test_after_a_restart_the_rest_of_a_gang_goes_before_others() -> None:
     assert drain(made) == {"a-0": "n1", "other-1": "n1"}
 
 
+def of_priority(gang: str, number: int, priority: int, **fields: Any) -> Any:
+    annotations = {GANG + "name": gang, GANG + "min-available": "3"}
+    return pod(f"{gang}-{number}", {"cpu": "2"}, priority=priority, annotations=annotations, **fields)
+
+
+@pytest.mark.parametrize("is_bound_first", [True, False], ids=["bound-listed-first", "pending-listed-first"])
+def test_after_a_restart_the_rest_of_a_gang_goes_before_no_pod_of_higher_priority(is_bound_first: bool) -> None:
+    """A preempted member looks as one that was never bound, and the pod that preempted it waits for its room."""
+    made = cluster(2, (pod("filler", {"cpu": "2"}, nodeName="n1"),))
+    bound = [of_priority("low", n, 0, nodeName="n0") for n in (1, 2)]
+    pending = [of_priority("low", 0, 0), pod("urgent", {"cpu": "2"}, priority=1000)]
+    for each in (*bound, *pending) if is_bound_first else (*pending, *bound):
+        made.on_pod(Action.ADD, each, 0.0)
+    made.leads()
+    assert drain(made) == {"urgent": "n1"}
+
+
+def test_after_a_restart_gangs_that_are_bound_in_part_follow_by_priority() -> None:
+    made = cluster(3, (pod("filler", {"cpu": "2"}, nodeName="n2"),))
+    for number, (gang, priority) in enumerate((("a", 0), ("z", 1000))):
+        made.on_pod(Action.ADD, of_priority(gang, 0, priority), 0.0)
+        for n in (1, 2):
+            made.on_pod(Action.ADD, of_priority(gang, n, priority, nodeName=f"n{number}"), 0.0)
+    made.leads()
+    assert drain(made) == {"z-0": "n2"}
+
+
 @pytest.mark.parametrize(
     ("policy", "bound"),
     [
