@@ -92,6 +92,8 @@ class Coscheduling(Plugin[str]):
         """When a member of `_outside` last came further, by group, for groups with members that are held."""
         self._leaving: set[str] = set()
         """Keys of placed members that were removed: gone, unless only for the sake of argument."""
+        self._short: set[str] = set()
+        """Members that were held back or refused for want of others, until they are asked about again."""
         self._came_bound: set[str] = set()
         """Gangs whose members others bound, until their groups are looked at again."""
         self._attempted = ""
@@ -201,14 +203,12 @@ class Coscheduling(Plugin[str]):
 
     def pre_enqueue(self, info: PodInfo) -> Reason | None:
         """Members wait outside the queue until all gangs of the group can be tried."""
-        shortage = self.gangs.shortage(info.key)
+        shortage = self._shortage(info.key)
         return Reason(shortage) if shortage else None
 
     def kin(self, info: PodInfo) -> Iterable[str]:
         """The members of the pod's group."""
-        group = (self.gangs.group_of(info.key) or "").split(",")
-        members = {member for gang in group if gang in self.gangs.by_id for member in self.gangs.by_id[gang].members}
-        return [self._uids[member] for member in members if member in self._uids]
+        return [self._uids[member] for member in self._group(info.key) if member in self._uids]
 
     def together(self, info: PodInfo) -> Sequence[PodInfo]:
         """The pending members that the group still needs, the pod itself first; empty without a group."""
@@ -248,7 +248,7 @@ class Coscheduling(Plugin[str]):
         if not attempt.simulated:
             self._settle()
         key = attempt.pod.key
-        shortage = self.gangs.shortage(key)
+        shortage = self.gangs.shortage(key) if attempt.simulated else self._shortage(key)
         if shortage is not None:
             if key in self._outside and not attempt.simulated:
                 self._turned_away.add(key)
@@ -357,19 +357,28 @@ class Coscheduling(Plugin[str]):
         """Bring in all members of the group that were held back, if nothing is missing any more."""
         if self.gangs.shortage(key) is not None:
             return
-        group = (self.gangs.group_of(key) or "").split(",")
-        members = {member for gang in group if gang in self.gangs.by_id for member in self.gangs.by_id[gang].members}
-        self.handle.activate(self._uids[member] for member in sorted(members & self._queued))
+        self.handle.activate(self._uids[member] for member in sorted(self._group(key) & self._queued))
 
     def _wake_beside_bound(self) -> None:
-        """Wake groups whose members others bound: the rest may have come before these, and have been held back."""
+        """Wake members that were short of those that others bound; to all others nothing has changed."""
         while self._came_bound:
             gang = self.gangs.by_id.get(self._came_bound.pop())
-            for key in sorted(gang.bound)[:1] if gang is not None else ():
-                self._wake(key)
+            if gang is not None and gang.bound:
+                short = sorted(self._group(min(gang.bound)) & self._short)
+                self.handle.activate([self._uids[key] for key in short if self.gangs.shortage(key) is None])
+
+    def _group(self, key: str) -> set[str]:
+        """Return the members of all gangs of the pod's group."""
+        group = (self.gangs.group_of(key) or "").split(",")
+        return {member for gang in group if gang in self.gangs.by_id for member in self.gangs.by_id[gang].members}
+
+    def _shortage(self, key: str) -> str | None:
+        shortage = self.gangs.shortage(key)
+        (self._short.discard if shortage is None else self._short.add)(key)
+        return shortage
 
     def _forget_pending(self, key: str) -> None:
-        for keys in (self._queued, self._outside, self._turned_away):
+        for keys in (self._queued, self._outside, self._turned_away, self._short):
             keys.discard(key)
 
     def _forget(self, key: str) -> None:

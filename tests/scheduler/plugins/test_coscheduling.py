@@ -253,6 +253,17 @@ def test_after_a_restart_the_rest_of_a_gang_goes_before_others() -> None:
     assert drain(made) == {"a-0": "n1", "other-1": "n1"}
 
 
+def test_members_that_others_bind_wake_no_member_that_was_refused_for_another_reason() -> None:
+    """It is refused for want of room, and backs off; before, each of the bound ones had the gang tried again."""
+    made = cluster(1)
+    assert submit(made, *(member("a", n) for n in range(3))) == {}
+    tried = made.queue.starts
+    for number in range(3, 6):
+        assert submit(made, member("a", number, cpu="0", nodeName="n0"), now=0.1) == {}
+        made.tick(0.1)
+    assert made.queue.starts == tried
+
+
 def of_priority(gang: str, number: int, priority: int, **fields: Any) -> Any:
     annotations = {GANG + "name": gang, GANG + "min-available": "3"}
     return pod(f"{gang}-{number}", {"cpu": "2"}, priority=priority, annotations=annotations, **fields)
