@@ -1,7 +1,7 @@
 """Baselines as versioned JSON with a checksum: bytes in, values out; reading and replacing files is the caller's.
 
 A file that cannot be trusted is refused whole with a reason, so that a caller can keep it aside, log why, and rebuild;
-no cell is dropped in silence.
+no cell is dropped in silence. What a later version adds under the same schema is passed over.
 """
 
 import hashlib
@@ -21,34 +21,42 @@ class BaselineRefused(ValueError):
     """The bytes are no baselines that this version trusts; the message is the reason."""
 
 
-class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Body(msgspec.Struct, frozen=True):
     saved_seconds: float
     buckets_per_octave: int
     refused: int
     cells: tuple[CellRecord, ...]
-    told: tuple[ToldTime, ...] = ()
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class _Told(msgspec.Struct, frozen=True):
+    sha256: str
+    times: msgspec.Raw
+
+
+class _Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: str
     sha256: str = ""
     body: msgspec.Raw = msgspec.Raw(b"null")
+    told: _Told | None = None
+    """Beside the body: versions that do not know it refuse a body with a field that they do not know."""
 
 
 def encode(baselines: Baselines, now_seconds: float, told: tuple[ToldTime, ...] = ()) -> bytes:
     """The file's content; equal baselines at one time give equal bytes. `told` adds to what the baselines hold."""
     records = baselines.records(now_seconds)
-    body = _Body(now_seconds, PER_OCTAVE, baselines.refused, records, (*baselines.told, *told))
-    raw = msgspec.json.encode(body)
-    return msgspec.json.encode(_Envelope(SCHEMA, hashlib.sha256(raw).hexdigest(), msgspec.Raw(raw)))
+    body = msgspec.json.encode(_Body(now_seconds, PER_OCTAVE, baselines.refused, records))
+    times = (*baselines.told, *told)
+    raw = msgspec.json.encode(times)
+    part = _Told(_sha256(raw), msgspec.Raw(raw)) if times else None
+    return msgspec.json.encode(_Envelope(SCHEMA, _sha256(body), msgspec.Raw(body), part))
 
 
 def decode(data: bytes, now_seconds: float, policy: BaselinePolicy | None = None) -> Baselines:
     """The baselines of a file, aged to `now_seconds`. Raises BaselineRefused with the reason."""
-    body = _body(data)
+    body, told = _content(data)
     for record in body.cells:
         _check(record)
-    for each in body.told:
+    for each in told:
         if not (0 <= each.seconds < math.inf and 0 <= each.until_seconds < math.inf):
             raise BaselineRefused(f"{each.victim}, {each.rule}: a time is negative or not finite")
     policy = policy or BaselinePolicy()
@@ -57,26 +65,37 @@ def decode(data: bytes, now_seconds: float, policy: BaselinePolicy | None = None
     baselines = Baselines(policy)
     baselines.absorb(body.cells, body.saved_seconds)
     baselines.age(now_seconds)
-    baselines.refused, baselines.told = body.refused, body.told
+    baselines.refused, baselines.told = body.refused, told
     return baselines
 
 
-def _body(data: bytes) -> _Body:
+def _sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _content(data: bytes) -> tuple[_Body, tuple[ToldTime, ...]]:
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
     except msgspec.DecodeError as error:
         raise BaselineRefused(f"not a baseline file: {error}") from error
     if envelope.schema != SCHEMA:
         raise BaselineRefused(f"schema is {envelope.schema!r}, this version reads {SCHEMA!r}")
-    if hashlib.sha256(bytes(envelope.body)).hexdigest() != envelope.sha256:
+    if _sha256(bytes(envelope.body)) != envelope.sha256:
         raise BaselineRefused("sha256 does not match the body: the file is damaged")
+    part = envelope.told
+    if part is not None and _sha256(bytes(part.times)) != part.sha256:
+        raise BaselineRefused("sha256 does not match the time of verdicts: the file is damaged")
     try:
         body = msgspec.json.decode(envelope.body, type=_Body)
     except msgspec.DecodeError as error:
         raise BaselineRefused(f"body: {error}") from error
+    try:
+        told = () if part is None else msgspec.json.decode(part.times, type=tuple[ToldTime, ...])
+    except msgspec.DecodeError as error:
+        raise BaselineRefused(f"time of verdicts: {error}") from error
     if body.buckets_per_octave != PER_OCTAVE:
         raise BaselineRefused(f"{body.buckets_per_octave} buckets an octave, this version counts in {PER_OCTAVE}")
-    return body
+    return body, told
 
 
 def _check(record: CellRecord) -> None:
