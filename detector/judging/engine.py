@@ -54,7 +54,11 @@ class RuleEngine:
         self.past = Ring(CORRELATION_TICKS, 2 * len(self.correlated))
         """Their losses, and after them the activity that goes with these, in the same order."""
         self.tick: RuleTick | None = None
-        """The newest tick."""
+        """The newest tick; None until the first by the rules in effect."""
+        self.usual: set[str] = set()
+        """Symptoms whose evidence has had usual values, so that a tick without them changes no answer."""
+        self._seen: tuple[View, int] | None = None
+        """The newest view and its monotonic time in nanoseconds, also where the rules are others since."""
         self._suspicion = suspicion or SuspicionPolicy()
         self._policy = policy or BaselinePolicy()
         self.retired: list[Verdict] = []
@@ -129,6 +133,7 @@ class RuleEngine:
         verdicts += [_closed(verdict, view) for verdict in self.retired]
         self.retired.clear()
         tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of, between)
+        self._seen = view, now_ns
         self._remember(tick)
         met = tick.met
         self._hysteresis.see(memory, met, tick.counted, tick.limits, now_ns, ~tick.superseded)
@@ -175,18 +180,19 @@ class RuleEngine:
 
     def told_times(self) -> tuple[ToldTime, ...]:
         """Of verdicts by usual values that count towards `exclude_seconds`, as of the newest tick; () before one."""
-        tick, memory = self.tick, self.memory
-        if tick is None:
+        memory = self.memory
+        if self._seen is None:
             return ()
-        ended_ns = np.where(memory.is_open, tick.now_ns, memory.closed_ns)
+        view, now_ns = self._seen
+        ended_ns = np.where(memory.is_open, now_ns, memory.closed_ns)
         seconds = memory.earlier_seconds + (ended_ns - memory.opened_ns) / SECOND_NS
-        ages = (tick.now_ns - ended_ns) / SECOND_NS
+        ages = (now_ns - ended_ns) / SECOND_NS
         counts = seconds * np.exp2(-ages / self._policy.half_life_seconds) >= LEAST_TOLD_SECONDS
         counts &= self._by_usual_values() & (seconds <= self._policy.exclude_seconds)
-        wall_seconds = tick.view.window.last.wall_ns / 1e9
+        wall_seconds = view.window.last.wall_ns / 1e9
         return tuple(
             ToldTime(
-                tick.view.cgroups[row].path,
+                view.cgroups[row].path,
                 self.rules[place].name,
                 float(seconds[place, row]),
                 wall_seconds - float(ages[place, row]),
@@ -221,7 +227,7 @@ class RuleEngine:
 
     def _by_usual_values(self) -> Flags:
         """Return for each rule, shape (rules, 1), whether its verdicts depend on usual values."""
-        usual = [self.tick is not None and _is_by_usual_values(rule, self.tick) for rule in self.rules]
+        usual = [not self.usual.isdisjoint(rule.symptoms) for rule in self.rules]
         return np.array(usual, dtype=np.bool_).reshape(-1, 1)
 
     def _count_earlier(self, opening: Flags, now_ns: int) -> None:
@@ -245,6 +251,10 @@ class RuleEngine:
         return History(self.past.series(number), self.past.series(number + len(self.correlated)))
 
     def _remember(self, tick: RuleTick) -> None:
+        # As `api.verdict_text.is_by_usual_values` tells of a verdict.
+        self.usual |= {
+            name for name, signal in tick.signals.items() if any(each.startswith(USUAL) for each in signal.evidence)
+        }
         values = np.full((self.past.width, len(tick.view.ids)), np.nan)
         for number, name in enumerate(self.correlated):
             column = self.symptoms[name].blame.suspects
@@ -275,12 +285,6 @@ class RuleEngine:
                 seen = np.zeros(len(rows)) if blame is None else blame.sums(tick.view.ids[rows], named=True)
                 strong[place, rows] = seen >= enough
         return strong
-
-
-def _is_by_usual_values(rule: Rule, tick: RuleTick) -> bool:
-    """Return whether verdicts of the rule depend on usual values (`api.verdict_text.is_by_usual_values`)."""
-    signals = [tick.signals[name] for name in rule.symptoms if name in tick.signals]
-    return any(name.startswith(USUAL) for signal in signals for name in signal.evidence)
 
 
 def _closed(last: Verdict, view: View) -> Verdict:

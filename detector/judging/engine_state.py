@@ -44,6 +44,8 @@ class EngineState(msgspec.Struct, frozen=True):
     past: Past
     symptoms: tuple[str, ...] = ()
     """All symptoms, in the order that `memory` counts them in; empty in states of versions that did not keep it."""
+    usual: tuple[str, ...] = ()
+    """Those of them whose evidence has had usual values."""
 
 
 def engine_state(engine: RuleEngine) -> EngineState:
@@ -55,6 +57,7 @@ def engine_state(engine: RuleEngine) -> EngineState:
         retired=tuple(engine.retired),
         past=Past(engine.correlated, pack(engine.past.ids), pack(engine.past.values)),
         symptoms=tuple(engine.symptoms),
+        usual=tuple(sorted(engine.usual)),
     )
 
 
@@ -70,6 +73,7 @@ def restore_engine(engine: RuleEngine, state: EngineState) -> None:
         engine.memory.forget(name)
     engine.open.update({(each.rule, each.cgroup): each.verdict for each in state.open})
     engine.retired[:] = state.retired
+    engine.usual.update(state.usual)
     if state.symptoms:
         engine.memory.reported_symptom = _renumbered(
             engine.memory.reported_symptom, state.symptoms, tuple(engine.symptoms)

@@ -16,6 +16,8 @@ from detector.judging.judge import Judge, JudgeSettings
 
 WALL = 1_700_000_000
 MINUTE = 60
+BEFORE = (4 * MINUTE - 1, 8 * MINUTE - 1)
+"""Last seconds before two restarts."""
 
 
 def stretches(*parts: tuple[int, float]) -> Floats:
@@ -29,10 +31,13 @@ def told(
     lost: Floats | None = None,
     policy: BaselinePolicy | None = None,
     restarts: Sequence[int] = (),
+    unmeasured: Sequence[int] = (),
+    reloads: Sequence[int] = (),
 ) -> list[tuple[int, int | None]]:
     """Seconds in which verdicts on late answers open and close; `lost` is waited for a neighbour's CPU meanwhile.
 
-    At each of the seconds `restarts` another judge goes on from the file of the one before.
+    At each of the seconds `restarts` another judge goes on from the file of the one before. In those of `unmeasured` no
+    answers are measured, and after those of `reloads` the same rules are read again.
     """
     info = CgroupInfo(1, "/web", "web", qos="LS", workload="web")
     ids, draw = np.array([1], np.uint64), np.random.default_rng(3)
@@ -52,8 +57,13 @@ def told(
             "cpu.oncpu_ns": np.array([second * 5 * 10**8], np.uint64),
             "cpu.wait_neighbour_ns": np.array([waited[second] * 1e9]).astype(np.uint64),
         }
+        if second in unmeasured:
+            columns = {name: column for name, column in columns.items() if not name.startswith("turnaround.")}
         frame = Frame(second * 10**9, (WALL + second) * 10**9, (info,), {CGROUP: Table({"cgroup": ids}, columns)})
-        for verdict in judge.step(frame):
+        verdicts = judge.step(frame)
+        if second in reloads:
+            judge.replace_rules(judge.settings.rules)
+        for verdict in verdicts:
             if verdict.rule == "turnaround" and verdict.state is VerdictState.OPEN:
                 found.append((second, None))
             if verdict.rule == "turnaround" and verdict.state is VerdictState.CLOSE:
@@ -93,21 +103,29 @@ def test_what_was_seen_directly_to_be_anothers_doing_is_never_learned() -> None:
 
 
 @pytest.mark.parametrize(
-    "restarts",
+    ("restarts", "unmeasured", "reloads"),
     [
-        pytest.param((), id="in-one-run"),
-        pytest.param((6 * MINUTE, 10 * MINUTE), id="restarted-between-two-verdicts"),
-        pytest.param((4 * MINUTE, 8 * MINUTE), id="restarted-within-a-verdict"),
-        pytest.param((6 * MINUTE, 6 * MINUTE + 1, 6 * MINUTE + 2), id="ended-before-it-judged"),
+        pytest.param((), (), (), id="in-one-run"),
+        pytest.param((6 * MINUTE, 10 * MINUTE), (), (), id="restarted-between-two-verdicts"),
+        pytest.param((4 * MINUTE, 8 * MINUTE), (), (), id="restarted-within-a-verdict"),
+        pytest.param((6 * MINUTE, 6 * MINUTE + 1, 6 * MINUTE + 2), (), (), id="ended-before-it-judged"),
+        pytest.param((4 * MINUTE, 8 * MINUTE), BEFORE, (), id="restarted-after-an-unmeasured-tick"),
+        pytest.param((4 * MINUTE, 8 * MINUTE), (), BEFORE, id="restarted-after-rules-were-read-again"),
     ],
 )
 def test_a_level_that_comes_and_goes_is_told_for_the_same_time_in_all_as_one_that_stays(
-    restarts: Sequence[int],
+    restarts: Sequence[int], unmeasured: Sequence[int], reloads: Sequence[int]
 ) -> None:
     """Two levels of two minutes each, and five minutes of verdicts until one counts as usual; then a third level."""
     both = stretches((3 * MINUTE, 1.0), *[(2 * MINUTE, 1.9), (2 * MINUTE, 1.0)] * 5)
     policy = BaselinePolicy(exclude_seconds=300)
-    found = told(np.concatenate([both, stretches((3 * MINUTE, 8.0))]), policy=policy, restarts=restarts)
+    found = told(
+        np.concatenate([both, stretches((3 * MINUTE, 8.0))]),
+        policy=policy,
+        restarts=restarts,
+        unmeasured=unmeasured,
+        reloads=reloads,
+    )
     *earlier, (opened, closed) = found
     assert 300 <= sum(end - begin for begin, end in earlier if end is not None) <= 300 + 2 * MINUTE
     assert max(begin for begin, _end in earlier) < 3 * MINUTE + 3 * 4 * MINUTE
