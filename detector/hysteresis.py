@@ -77,8 +77,12 @@ class Hysteresis:
         return np.asarray(np.bitwise_count(episodes.held & self._masks), dtype=np.int64)
 
     def cooldown_left_ns(self, episodes: Episodes, now_ns: int) -> Times:
-        """Return the time until the rules may open again."""
-        return np.asarray(np.maximum(self._cooldown_ns - (now_ns - episodes.closed_ns), 0), dtype=np.int64)
+        """Return the time until the rules may open again.
+
+        One that closed as it opened is of an earlier run, which does not tell whether it closed.
+        """
+        left = np.maximum(self._cooldown_ns - (now_ns - episodes.closed_ns), 0)
+        return np.where(episodes.closed_ns > episodes.opened_ns, left, 0)
 
     def see(self, episodes: Episodes, met: Flags, lost: Floats, limits: Floats, now_ns: int, judged: Flags) -> None:
         """Take in a tick: where rules were met, and the losses with the thresholds of those rules that are `judged`."""

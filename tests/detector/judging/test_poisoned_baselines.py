@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from detector.baselines.file import decode, encode
 from detector.baselines.learner import Baselines
 from detector.baselines.values import BaselinePolicy, BaselineSample, LoadKind, WorkloadKey
 from detector.judging.judge import Judge, JudgeSettings
+from detector.registry import default_rules
 
 WALL = 1_700_000_000
 MINUTE = 60
@@ -33,6 +35,7 @@ def told(
     restarts: Sequence[int] = (),
     unmeasured: Sequence[int] = (),
     reloads: Sequence[int] = (),
+    cooldown_seconds: float = 0.0,
 ) -> list[tuple[int, int | None]]:
     """Seconds in which verdicts on late answers open and close; `lost` is waited for a neighbour's CPU meanwhile.
 
@@ -41,7 +44,8 @@ def told(
     """
     info = CgroupInfo(1, "/web", "web", qos="LS", workload="web")
     ids, draw = np.array([1], np.uint64), np.random.default_rng(3)
-    judge = Judge(JudgeSettings(baselines=policy or BaselinePolicy()))
+    rules = tuple(msgspec.structs.replace(rule, cooldown_seconds=cooldown_seconds) for rule in default_rules())
+    judge = Judge(JudgeSettings(rules=rules, baselines=policy or BaselinePolicy()))
     took = np.cumsum(100 * 0.010 * slower * draw.lognormal(0, 0.05, len(slower)))
     waited = np.zeros(len(slower)) if lost is None else np.cumsum(lost)
     found: list[tuple[int, int | None]] = []
@@ -76,6 +80,13 @@ def test_a_neighbour_from_the_start_is_told_once_the_service_was_alone() -> None
     assert 20 * MINUTE <= first[0] <= 20 * MINUTE + 6
     assert first[1] is None, "open to the end"
     assert others == []
+
+
+def test_a_verdict_that_was_open_when_the_agent_ended_opens_again_in_spite_of_a_cool_down() -> None:
+    slower = stretches((3 * MINUTE, 1.0), (4 * MINUTE, 1.9))
+    first, again = told(slower, restarts=(5 * MINUTE,), cooldown_seconds=3600.0)
+    assert first == (first[0], 5 * MINUTE)
+    assert 5 * MINUTE < again[0] <= 5 * MINUTE + 10
 
 
 @pytest.mark.parametrize(
