@@ -20,9 +20,10 @@ NVMe) the lowest counts, but a loop device and the disk under it both do. Device
 whole disk. Times are sums over IOs, not over threads: sixteen IOs in flight wait sixteen seconds a second.
 
 A write to swap is that of the thread that reclaims under its limit, and where the whole node is short of those who take
-pages (`probes.swap_out`), never of the cgroup that loses the page; a worker of an encrypted disk passes on what was
-written last for that one. What a victim waits behind its own part of such writes is in the sum over its disks alone.
-With BCC this holds for kswapd only.
+pages (`probes.swap_out`), not of the cgroup that loses the page. A worker that passes such a write on (dm-delay's) does
+so for who wrote last for that one; one that makes writes of its own (dm-crypt, zswap's, a loop device's) writes for the
+cgroup on the bio, as elsewhere. What a victim waits behind its own part of such writes is in the sum over its disks
+alone. With BCC this holds for kswapd only.
 
 No tracepoint fires before a limit holds a bio back, so throttle time needs fexit; where the host refuses that, its
 column is absent and `Kernel.refusals` says why.

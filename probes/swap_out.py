@@ -17,8 +17,9 @@ from probes.page_shares import PageShares
 
 SWAP_OUT_ID = 0xFFFF_FFFF_FFFF_FFFC
 """As in probes/c/identity.h; no table has it."""
-LEAST_SHARE = 0.01
-"""Of the pages taken; smaller takers are `OTHER_ID` together."""
+MOST_PAIRS, LEAST_TAKERS = 8192, 16
+"""Pairs of victim and taker that a read makes at most, and takers that have pairs of their own whatever the number of
+victims; those who took fewest are `OTHER_ID` together."""
 
 Ids = NDArray[np.uint64]
 
@@ -58,6 +59,8 @@ class SwapOut:
 
         `written_bytes` is all that was written out since the start.
         """
+        if self._gone and self.takers is not None:
+            self._gone.intersection_update(self.takers.pages)
         is_loss = pairs.victims != np.uint64(SWAP_OUT_ID)
         is_swap = is_loss & (pairs.culprits == np.uint64(SWAP_OUT_ID))
         for victim, amount in zip(pairs.victims[is_swap].tolist(), pairs.amounts_ns[is_swap].tolist(), strict=True):
@@ -76,14 +79,15 @@ class SwapOut:
 
     def forget(self, ids: Ids) -> None:
         """Drop cgroups that are gone."""
+        taking = {} if self.takers is None else self.takers.pages
         for gone in ids.tolist():
-            self._gone.add(gone)
+            if gone in taking:
+                self._gone.add(gone)
             for amounts in (self.own_ns, self.written_bytes, self._held_ns):
                 amounts.pop(gone, None)
 
     def _share_out(self) -> Pairs:
-        takers, shares = self._shares()
-        self._gone &= set(takers.tolist())
+        takers, shares, lumped = self._shares(len(self._held_ns))
         victims = np.fromiter(self._held_ns.keys(), np.uint64, len(self._held_ns))
         amounts = np.fromiter(self._held_ns.values(), np.uint64, len(self._held_ns))
         written = parts(np.array([self._held_bytes], dtype=np.uint64), shares)
@@ -91,25 +95,36 @@ class SwapOut:
             if amount and taker not in self._gone:
                 self.written_bytes[taker] = self.written_bytes.get(taker, 0) + amount
         self._held_ns, self._held_bytes = {}, 0
-        victims, takers = np.repeat(victims, len(shares)), np.tile(takers, len(victims))
-        blamed = parts(amounts[:, None], shares).ravel()
-        is_own = victims == takers
-        for victim, amount in zip(victims[is_own].tolist(), blamed[is_own].tolist(), strict=True):
-            self.own_ns[victim] = self.own_ns.get(victim, 0) + amount
+        blamed = parts(amounts[:, None], shares)
+        is_own = victims[:, None] == takers
+        own_ns = np.where(is_own, blamed, np.uint64(0)).sum(axis=1)
+        if lumped:
+            own_parts = np.array([lumped.get(victim, 0.0) for victim in victims.tolist()])
+            of_others = blamed[:, takers == np.uint64(OTHER_ID)]
+            among = np.minimum((amounts * own_parts).astype(np.uint64), of_others[:, 0])
+            of_others[:, 0] -= among
+            blamed[:, takers == np.uint64(OTHER_ID)] = of_others
+            own_ns += among
+        for victim, amount in zip(victims.tolist(), own_ns.tolist(), strict=True):
+            if amount:
+                self.own_ns[victim] = self.own_ns.get(victim, 0) + amount
         others = ~is_own & (blamed > 0)
-        return Pairs(victims[others], takers[others], blamed[others])
+        rows, columns = np.nonzero(others)
+        return Pairs(victims[rows], takers[columns], blamed[others])
 
-    def _shares(self) -> tuple[Ids, NDArray[np.float64]]:
-        """Takers and their parts of the pages, the biggest last."""
+    def _shares(self, victims: int) -> tuple[Ids, NDArray[np.float64], dict[int, float]]:
+        """Takers and their parts of the pages, the biggest last, and the parts of those who are `OTHER_ID` together."""
         pages = {} if self.takers is None or self.takers.is_empty else self.takers.pages
         if not pages:
-            return np.array([KERNEL_ID], dtype=np.uint64), np.ones(1)
+            return np.array([KERNEL_ID], dtype=np.uint64), np.ones(1), {}
         whole = sum(pages.values())
-        shares = {taker: taken / whole for taker, taken in pages.items() if taken >= whole * LEAST_SHARE}
-        if (rest := 1.0 - sum(shares.values())) > 1e-9:
-            shares[OTHER_ID] = shares.get(OTHER_ID, 0.0) + rest
-        ordered = sorted(shares.items(), key=lambda share: share[1])
-        return np.array([taker for taker, _ in ordered], dtype=np.uint64), np.array([part for _, part in ordered])
+        ordered = sorted(((taken / whole, taker) for taker, taken in pages.items() if taken > 0), reverse=True)
+        most = max(MOST_PAIRS // max(victims, 1), LEAST_TAKERS)
+        shares, lumped = ({taker: part for part, taker in each} for each in (ordered[:most], ordered[most:]))
+        if lumped:
+            shares[OTHER_ID] = shares.get(OTHER_ID, 0.0) + sum(lumped.values())
+        rising = sorted(shares.items(), key=lambda share: share[1])
+        return np.array([taker for taker, _ in rising], dtype=np.uint64), np.array([part for _, part in rising]), lumped
 
 
 def parts(amounts: NDArray[np.uint64], shares: NDArray[np.float64]) -> NDArray[np.uint64]:

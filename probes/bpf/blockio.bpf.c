@@ -158,7 +158,7 @@ static __always_inline bool is_swap_out(struct bio *bio)
 
 /* Who has a page written to swap, which is not the cgroup on the bio: that lost the page. Under a limit it is the task
  * that takes more; where the whole node is short, the takers of pages, whichever task reclaims. A worker that passes a
- * write on (an encrypted disk's) does so for who wrote last; 0 where that is not known. */
+ * write on (dm-delay's) does so for who wrote last; 0 where that is not known. */
 static __always_inline u64 pusher(struct task_struct *task, u64 on_bio)
 {
 	struct reclaim_state *state = reclaim_state(task);

@@ -91,9 +91,34 @@ def test_where_nothing_counts_pages_it_is_the_kernels_at_once() -> None:
     assert rows(SwapOut().named(pairs((READER, SWAP_OUT_ID, 10)), 100)) == {(READER, KERNEL_ID): 10}
 
 
-def test_small_takers_are_one(swap_out: SwapOut, shares: PageShares) -> None:
-    shares.add(ids(HOG, *range(100, 150)), ids(9500, *[10] * 50))
-    assert rows(swap_out.named(pairs((READER, SWAP_OUT_ID, 1000)), 0)) == {(READER, HOG): 950, (READER, OTHER_ID): 50}
+def test_a_crowd_of_small_takers_is_named(swap_out: SwapOut, shares: PageShares) -> None:
+    shares.add(ids(*range(100, 300)), ids(*[10] * 200))
+    found = rows(swap_out.named(pairs((100, SWAP_OUT_ID, 2000)), 2000))
+    assert found == pytest.approx({(100, taker): 10 for taker in range(101, 300)}, abs=1)
+    assert swap_out.own_ns == pytest.approx({100: 10}, abs=1)
+    assert sum(found.values()) + sum(swap_out.own_ns.values()) == 2000
+    assert len(swap_out.written_bytes) == 200
+
+
+def test_with_many_victims_those_who_took_fewest_are_one(
+    swap_out: SwapOut, shares: PageShares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probes.swap_out.MOST_PAIRS", 2)
+    monkeypatch.setattr("probes.swap_out.LEAST_TAKERS", 1)
+    shares.add(ids(HOG, OTHER_HOG, READER, *range(100, 105)), ids(900, 40, 10, *[10] * 5))
+    found = rows(swap_out.named(pairs((READER, SWAP_OUT_ID, 1000), (OWNER, SWAP_OUT_ID, 1000)), 0))
+    told = {(READER, HOG): 900, (READER, OTHER_ID): 90, (OWNER, HOG): 900, (OWNER, OTHER_ID): 100}
+    assert found == pytest.approx(told, abs=1)
+    assert swap_out.own_ns == {READER: 10}, "its own part is no loss, however small"
+
+
+def test_the_gone_are_kept_in_mind_no_longer_than_they_are_takers(swap_out: SwapOut, shares: PageShares) -> None:
+    shares.add(ids(HOG), ids(1))
+    swap_out.forget(ids(HOG, *range(100, 200)))
+    assert len(swap_out._gone) == 1
+    shares.add(ids(OTHER_HOG), ids(1))
+    swap_out.named(pairs(), 0)
+    assert not swap_out._gone
 
 
 @given(
