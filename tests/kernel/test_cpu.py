@@ -297,9 +297,9 @@ def test_a_quota_set_during_a_wait_is_not_the_one_that_was_used_up(probe: Cpu, t
 
         def toggle() -> None:
             for _ in range(60):
-                worker.set_cpu_quota(20_000, 100_000)
+                worker.set_cpu_quota(200_000, 1_000_000)  # the ancestor's lets it use half of that
                 time.sleep(0.017)
-                worker.set_cpu_quota(None)
+                worker.set_cpu_quota(None, 1_000_000)
                 time.sleep(0.023)
 
         def attempt() -> None:
