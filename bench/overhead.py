@@ -29,7 +29,7 @@ from probes.probe import Kernel, ProbeLimits
 
 RUNQLAT = Path("/usr/sbin/runqlat.bt")
 TRACEFS = Path("/sys/kernel/tracing")
-EMPTY = "rawtracepoint:sched_switch { } rawtracepoint:sched_wakeup { } rawtracepoint:sched_wakeup_new { }"
+EMPTY = "\n".join(f"tracepoint:sched:{name} {{ }}" for name in ("sched_switch", "sched_wakeup", "sched_wakeup_new"))
 OBSERVERS = ("koord", "bpftrace", "empty")
 LOADS = {
     "sched pipe": ["perf", "bench", "sched", "pipe", "-l", "100000"],
@@ -136,7 +136,7 @@ def measure_bpftrace(side: Side) -> None:
 
 def measure_empty(side: Side) -> None:
     """Run every load under programs that return at once, at the scheduler's tracepoints that both sides trace."""
-    measure_script(side, EMPTY, "raw_tracepoint")
+    measure_script(side, EMPTY, "tracepoint")
 
 
 def measure_script(side: Side, text: str, program_type: str) -> None:
