@@ -97,8 +97,8 @@ def measure_koord(side: Side) -> None:
 
 
 @contextmanager
-def bpftrace(text: str, program_type: str) -> Iterator[None]:
-    """A script with three programs of a type on the scheduler, attached."""
+def bpftrace(text: str) -> Iterator[None]:
+    """A script with three programs on the scheduler, attached."""
     with tempfile.NamedTemporaryFile("w", suffix=".bt") as script:
         script.write(text)
         script.flush()
@@ -107,7 +107,7 @@ def bpftrace(text: str, program_type: str) -> Iterator[None]:
         )
         try:
             deadline = time.monotonic() + 30
-            while len(bpftrace_programs(program_type)) < 3:
+            while len(bpftrace_programs()) < 3:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise click.ClickException("bpftrace did not attach; run it by hand to see why")
                 time.sleep(0.1)
@@ -117,34 +117,32 @@ def bpftrace(text: str, program_type: str) -> Iterator[None]:
             process.wait(timeout=30)
 
 
-def bpftrace_programs(program_type: str) -> dict[str, tuple[int, int]]:
-    """Run time and runs of each loaded program of a type on the scheduler."""
+def bpftrace_programs() -> dict[str, tuple[int, int]]:
+    """Run time and runs of each loaded formatted-tracepoint program on the scheduler."""
     listed = json.loads(subprocess.check_output(["bpftool", "prog", "show", "--json"]))
     return {
         program["name"]: (program.get("run_time_ns", 0), program.get("run_cnt", 0))
         for program in listed
-        if program.get("type") == program_type and re.match(r"sched_(switch|wakeup)", program.get("name", ""))
+        if program.get("type") == "tracepoint" and re.match(r"sched_(switch|wakeup)", program.get("name", ""))
     }
 
 
 def measure_bpftrace(side: Side) -> None:
     """Run every load under bpftrace's own runqlat; its one kernel header is replaced by the value it is read for."""
-    measure_script(
-        side, RUNQLAT.read_text().replace("#include <linux/sched.h>", "#define TASK_RUNNING 0"), "tracepoint"
-    )
+    measure_script(side, RUNQLAT.read_text().replace("#include <linux/sched.h>", "#define TASK_RUNNING 0"))
 
 
 def measure_empty(side: Side) -> None:
     """Run every load under programs that return at once, at the scheduler's tracepoints that both sides trace."""
-    measure_script(side, EMPTY, "tracepoint")
+    measure_script(side, EMPTY)
 
 
-def measure_script(side: Side, text: str, program_type: str) -> None:
+def measure_script(side: Side, text: str) -> None:
     """Run every load under a script of bpftrace."""
-    with bpftrace(text, program_type):
+    with bpftrace(text):
         for name, command in LOADS.items():
             side.seconds.setdefault(name, []).append(run_load(command))
-        for name, (run_time_ns, runs) in bpftrace_programs(program_type).items():
+        for name, (run_time_ns, runs) in bpftrace_programs().items():
             side.add(name, run_time_ns, runs)
 
 
