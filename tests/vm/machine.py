@@ -23,8 +23,11 @@ QEMU = "qemu-system-x86_64"
 GUEST_STAGES = Path(__file__).parent / "guest"
 GUEST_MODULES = ("virtio_blk", "loop", "ext4", "fuse", "null_blk", "virtio_rng")
 DISK_BYTES = 512 << 20
+PANIC_MARKS = ("Kernel panic", "koord-vm:", "BUG:", "Oops:")
 LOCKUP = "soft lockup"
-MAX_LOCKUPS = 3  # one or two may pass on a busy host; a kernel that is stuck repeats itself
+MAX_LOCKUPS = 3
+"""That many with no line in between are a kernel that is stuck: a host that is away for half a minute is one, too."""
+TRACE_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,16 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """Result of a boot: the command's exit status, or None with the reason in `failure`."""
+    """Result of a boot: the command's exit status, or None with the reason in `failure`.
+
+    `trace` is what the kernel printed of its last crash or lockup.
+    """
 
     status: int | None
     failure: str
     seconds: float
     rebuilt_objects: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
 
 
 def run(
@@ -85,7 +92,8 @@ def run(
     seconds = time.monotonic() - started
     status = _read(results / "status")
     if status is None:
-        return Boot(None, f"{_last_panic(results) or end} after {seconds:.0f} s", seconds)
+        trace = _last_panic(_read(results / "console.log") or "")
+        return Boot(None, f"{end} after {seconds:.0f} s", seconds, trace=trace)
     return Boot(int(status), "", seconds, tuple((_read(results / "rebuilt") or "").split()))
 
 
@@ -93,12 +101,10 @@ def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def _last_panic(results: Path) -> str | None:
-    for line in reversed((_read(results / "console.log") or "").splitlines()):
-        for mark in ("Kernel panic", "koord-vm:", "BUG:", "Oops:"):
-            if mark in line:
-                return line[line.index(mark) :]
-    return None
+def _last_panic(console: str) -> tuple[str, ...]:
+    lines = console.splitlines()
+    marked = [at for at, line in enumerate(lines) if any(mark in line for mark in PANIC_MARKS)]
+    return tuple(lines[marked[-1] : marked[-1] + TRACE_LINES]) if marked else ()
 
 
 def _write_parameters(guest: Guest, command: str, results: Path) -> None:
@@ -168,15 +174,22 @@ def _run_qemu(
         assert process.stdout is not None
         selector.register(process.stdout, selectors.EVENT_READ)
         lines = _LineReader(process.stdout)
+        lockups_before = 0
         while time.monotonic() < deadline:
             if stop.is_set():
                 return "stopped"
             if not selector.select(timeout=5.0):
-                if (_read(results / "console.log") or "").count(LOCKUP) >= MAX_LOCKUPS:
+                if _lockups(results) - lockups_before >= MAX_LOCKUPS:
                     return "locked up"
             elif not lines.read_into(on_line):
                 return "powered off early"
+            else:
+                lockups_before = _lockups(results)
     return "timeout"
+
+
+def _lockups(results: Path) -> int:
+    return (_read(results / "console.log") or "").count(LOCKUP)
 
 
 class _LineReader:

@@ -228,7 +228,7 @@ def boot_rows(label: str, boot: machine.Boot) -> list[Row]:
     """Return rows for failures outside of tests: a crash, a timeout, recompiled objects."""
     rows = []
     if boot.status is None:
-        rows.append(Row(label, "boot", "FAIL", boot.failure))
+        rows.append(Row(label, "boot", "FAIL", boot.failure, boot.trace))
     elif PYTEST_STATUSES.get(boot.status, "unknown"):
         reason = PYTEST_STATUSES.get(boot.status) or f"pytest ended with status {boot.status}"
         rows.append(Row(label, "pytest", "FAIL", reason))

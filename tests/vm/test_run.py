@@ -97,6 +97,11 @@ def test_what_no_test_tells_fails_the_kernel(boot: Boot, group: str, summary: st
     assert (row.group, row.result, row.summary) == (group, "FAIL", summary)
 
 
+def test_what_the_kernel_printed_of_its_end_is_shown() -> None:
+    (row,) = run.boot_rows("6.1", Boot(None, "locked up after 9 s", 9, trace=("BUG: soft lockup", "RIP: 0010:spin")))
+    assert row.notes == ("BUG: soft lockup", "RIP: 0010:spin")
+
+
 @pytest.mark.parametrize("status", [0, 1])
 def test_outcomes_speak_for_a_finished_pytest(status: int) -> None:
     assert run.boot_rows("6.1", Boot(status, "", 9)) == []
