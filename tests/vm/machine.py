@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Guest:
 class Boot:
     """Result of a boot: the command's exit status, or None with the reason in `failure`.
 
-    `trace` is what the kernel printed of its last crash or lockup.
+    `trace` is what the kernel printed of its last crash or lockup, or else the last that came from QEMU.
     """
 
     status: int | None
@@ -88,11 +89,11 @@ def run(
         with (scratch / "disk").open("wb") as disk:
             disk.truncate(DISK_BYTES)
         qemu = _qemu_command(guest, results, scratch)
-        end = _run_qemu(qemu, guest.timeout_seconds, results, on_line, stop or threading.Event())
+        end, last_lines = _run_qemu(qemu, guest.timeout_seconds, results, on_line, stop or threading.Event())
     seconds = time.monotonic() - started
     status = _read(results / "status")
     if status is None:
-        trace = _last_panic(_read(results / "console.log") or "")
+        trace = _last_panic(_read(results / "console.log") or "") or last_lines
         return Boot(None, f"{end} after {seconds:.0f} s", seconds, trace=trace)
     return Boot(int(status), "", seconds, tuple((_read(results / "rebuilt") or "").split()))
 
@@ -167,8 +168,8 @@ def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 def _run_qemu(
     command: list[str], timeout_seconds: float, results: Path, on_line: Callable[[str], None], stop: threading.Event
-) -> str:
-    """Pass on the guest's lines until it powers off or has to be killed; returns which."""
+) -> tuple[str, tuple[str, ...]]:
+    """Pass on what guest and QEMU print until it ends or has to be killed; returns which, and the last lines."""
     deadline = time.monotonic() + timeout_seconds
     with _started(command) as process, selectors.DefaultSelector() as selector:
         assert process.stdout is not None
@@ -177,15 +178,15 @@ def _run_qemu(
         lockups_before = 0
         while time.monotonic() < deadline:
             if stop.is_set():
-                return "stopped"
+                return "stopped", lines.last()
             if not selector.select(timeout=5.0):
                 if _lockups(results) - lockups_before >= MAX_LOCKUPS:
-                    return "locked up"
+                    return "locked up", lines.last()
             elif not lines.read_into(on_line):
-                return "powered off early"
+                return "powered off early", lines.last()
             else:
                 lockups_before = _lockups(results)
-    return "timeout"
+    return "timeout", lines.last()
 
 
 def _lockups(results: Path) -> int:
@@ -198,12 +199,22 @@ class _LineReader:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._rest = b""
+        self._last: deque[str] = deque(maxlen=TRACE_LINES)
 
     def read_into(self, on_line: Callable[[str], None]) -> bool:
         """Read once; False at the end of the stream."""
         chunk = os.read(self._stream.fileno(), 65536)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            # A terminal shows what follows the last carriage return.
-            on_line(line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2])
+            self._last.append(_shown(line))
+            on_line(self._last[-1])
         return bool(chunk)
+
+    def last(self) -> tuple[str, ...]:
+        """Return the last lines that were read, the one without an end too."""
+        return (*self._last, _shown(self._rest)) if self._rest else tuple(self._last)
+
+
+def _shown(line: bytes) -> str:
+    """Return what a terminal shows of a line: what follows the last carriage return."""
+    return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]

@@ -16,9 +16,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from tests.vm import beside, images, machine
@@ -138,10 +138,15 @@ def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
         tempfile.TemporaryDirectory() as scratch,
         ThreadPoolExecutor(plan.jobs) as pool,
     ):
+        common_images = cache(partial(_common_images, plan.cache, Path(scratch)))
+        # Before the command beside them: modules that it compiles in these directories would make images of the
+        # kernels prepared later other ones, and those of the earlier ones stale. Each kernel's row tells a failure.
+        with suppress(UnavailableError):
+            common_images()
         try:
             here = [pool.submit(beside.run, plan.beside, on_line, stop)] if plan.beside else []
             prepared = {
-                entry.name: _prepare(plan, entry, commands[entry.name], Path(scratch), on_line)
+                entry.name: _prepare(plan, entry, commands[entry.name], common_images, on_line)
                 for entry in plan.entries
             }
             longest_first = sorted(plan.entries, key=num_long_groups, reverse=True)
@@ -166,7 +171,23 @@ def _alone(cache: Path, on_line: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _prepare(plan: Plan, entry: Entry, command: str, scratch: Path, on_line: Callable[[str], None]) -> Prepared | Row:
+def _common_images(cache_directory: Path, scratch: Path) -> tuple[tuple[Path, Path], ...]:
+    """Return what stands in for directories in every guest of a run. Raises UnavailableError."""
+    return (
+        # On a disk, as on most hosts: page cache of files on a tmpfs cannot be reclaimed.
+        (Path("/tmp"), images.empty(scratch, TEMPORARY_BYTES)),
+        (machine.REPOSITORY, images.snapshot(machine.REPOSITORY, scratch)),
+        *((path, images.image_of(path, cache_directory)) for path in images.python_directories()),
+    )
+
+
+def _prepare(
+    plan: Plan,
+    entry: Entry,
+    command: str,
+    common_images: Callable[[], tuple[tuple[Path, Path], ...]],
+    on_line: Callable[[str], None],
+) -> Prepared | Row:
     """Download and build what the cache lacks; the row has the reason where a kernel is unavailable."""
     on_line(f"== {entry.name}: preparing")
     suite = Suite(entry.suite, plan.cache)
@@ -175,10 +196,7 @@ def _prepare(plan: Plan, entry: Entry, command: str, scratch: Path, on_line: Cal
         label = f"{entry.name} ({kernel.release}, cgroup {entry.cgroup})"
         sources, missing = _sources(suite, kernel.release, label) if entry.headers else ([], [])
         replaced = (
-            # On a disk, as on most hosts: page cache of files on a tmpfs cannot be reclaimed.
-            (Path("/tmp"), images.empty(scratch, TEMPORARY_BYTES)),
-            (machine.REPOSITORY, images.snapshot(machine.REPOSITORY, scratch)),
-            *((path, images.image_of(path, plan.cache)) for path in images.python_directories()),
+            *common_images(),
             *((Path("/usr/src"), images.image_of(source, plan.cache)) for source in sources),
         )
     except UnavailableError as error:

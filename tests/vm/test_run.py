@@ -13,6 +13,8 @@ from tests.vm.machine import Boot
 from tests.vm.matrix import LONG_GROUPS, MATRIX, Entry, num_long_groups
 from tests.vm.outcomes import Row
 
+IMAGE_OF = images.image_of
+
 
 def test_matrix_has_a_cgroup_v1_boot_and_v2_everywhere_else() -> None:
     layouts = [entry.cgroup for entry in MATRIX]
@@ -102,6 +104,13 @@ def test_what_the_kernel_printed_of_its_end_is_shown() -> None:
     assert row.notes == ("BUG: soft lockup", "RIP: 0010:spin")
 
 
+def test_what_qemu_says_of_a_guest_that_never_started_is_shown(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo qemu-system-x86_64: Could not open one; printf two >&2"]
+    lines: list[str] = []
+    end, last = machine._run_qemu(command, 30.0, tmp_path, lines.append, threading.Event())
+    assert (end, last) == ("powered off early", ("qemu-system-x86_64: Could not open one", "two"))
+
+
 @pytest.mark.parametrize("status", [0, 1])
 def test_outcomes_speak_for_a_finished_pytest(status: int) -> None:
     assert run.boot_rows("6.1", Boot(status, "", 9)) == []
@@ -123,6 +132,28 @@ def two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> run.Plan:
         monkeypatch.setattr(images, maker, lambda *_: tmp_path)
     entries = (Entry("first", "bookworm", "v2"), Entry("second", "trixie", "v2"))
     return run.Plan(entries, (), tmp_path / "cache", tmp_path / "output", 1.0, jobs=2)
+
+
+def test_modules_compiled_meanwhile_leave_the_images_of_all_kernels_in_place(
+    monkeypatch: pytest.MonkeyPatch, two: run.Plan, tmp_path: Path
+) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    kernel = debian.Kernel("linux-image", "6.1", tmp_path / "vmlinuz", tmp_path)
+
+    def compiled_meanwhile(suite: debian.Suite) -> debian.Kernel:
+        (library / f"{suite.name}.pyc").write_text("compiled")
+        return kernel
+
+    def needs_its_images(guest: machine.Guest, *_: object) -> Boot:
+        missing = [image for _, image in guest.images if not image.exists()]
+        return Boot(None, f"no {missing}", 1) if missing else Boot(0, "", 1)
+
+    monkeypatch.setattr(debian.Suite, "kernel", compiled_meanwhile)
+    monkeypatch.setattr(images, "image_of", IMAGE_OF)
+    monkeypatch.setattr(images, "python_directories", lambda: (library,))
+    monkeypatch.setattr(machine, "run", needs_its_images)
+    assert [row.summary for row in run.run(two, lambda _line: None) if row.result == "FAIL"] == []
 
 
 def test_kernels_run_side_by_side_and_report_in_order(monkeypatch: pytest.MonkeyPatch, two: run.Plan) -> None:
