@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.kernel
 
 MIB = 1 << 20
+REQUESTS_AT_A_TIME = 8
 ENOUGH_NS = 50_000_000
 """Waits from which parts of them say something: many times what a busy CPU adds to a read that nothing is ahead of."""
 
@@ -87,6 +89,18 @@ def runs(process: subprocess.Popen[bytes]) -> Callable[[], str]:
         return ""
 
     return check
+
+
+@contextmanager
+def few_requests(disk: Path) -> Iterator[None]:
+    """Let the disk have few IOs at a time: none of a fast one has to wait for a hundred others."""
+    setting = Path("/sys/block", disk.name, "queue/nr_requests")
+    before = setting.read_text()
+    setting.write_text(str(REQUESTS_AT_A_TIME))
+    try:
+        yield
+    finally:
+        setting.write_text(before)
 
 
 def on_disk(reading: Reading, cgroup: int, disk: Path) -> dict[str, int]:
@@ -155,7 +169,7 @@ def test_a_large_read_is_split_and_counted_whole(probe: BlockIo, tree: CgroupTre
 
 def test_the_neighbour_ahead_is_blamed(probe: BlockIo, tree: CgroupTree, disk: Path) -> None:
     """Reads of 4 MiB are split into more IOs than the disk serves at a time, so that some are ahead at any moment."""
-    with tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog:
+    with few_requests(disk), tree.make_cgroup("victim") as victim, tree.make_cgroup("hog") as hog:
         finish(start(victim, disk, "r", 4096, 50))
         assert hog.cgroup_id not in blame(probe.read(), victim)
         flood = start(hog, disk, "r", 4 * MIB, 0, threads=6)
