@@ -17,6 +17,7 @@ class IrqTheft(Symptom):
         "cpu.irq_ns",
         "cpu.softirq_ns",
         "net.softirq_own_ns",
+        "cpu.held_ns",
     )
     blame: ClassVar[BlameSource] = BlameSource(named=KERNEL)
     default_rule: ClassVar[Rule | None] = Rule(name="irq", qos_thresholds=BEST_EFFORT_THRESHOLDS)

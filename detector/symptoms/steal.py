@@ -23,7 +23,7 @@ class Steal(Symptom):
     )
 
     def sense(self, view: View) -> Signal | None:
-        """The stolen part of the cgroup's time on CPUs."""
+        """What was stolen, by the cgroup's part of the time that CPUs ran."""
         column = next((name for name in self.columns if view.has(name)), None)
         if column is None or view.stolen is None:
             return None

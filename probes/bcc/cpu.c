@@ -94,6 +94,7 @@ static __always_inline void began_unseen(struct cpu_state *state, struct task_st
 	if (!end_unseen(state, ran, now))
 		return;
 	state->pid = pid;
+	state->sum_exec_ns = PEEK(prev->se.sum_exec_runtime) - ran;
 	state->cgroup = cgroup_of(prev);
 	state->identity = task_identity(prev, state->cgroup);
 }
@@ -113,8 +114,7 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 	if (state->since_ns && state->identity != UNSEEN_ID) {
 		if (state->cgroup != state->owed_cgroup)
 			settle(state);
-		state->owed_oncpu_ns += now - state->since_ns;
-		state->owed_involuntary += runnable;
+		owe(state, PEEK(prev->se.sum_exec_runtime), runnable, now);
 	}
 	if (!runnable)
 		stamps.delete(&pid);
@@ -135,6 +135,7 @@ static __always_inline void enter_cpu(struct cpu_state *state, struct task_struc
 		state->identity = IDLE_ID;
 		return;
 	}
+	state->sum_exec_ns = PEEK(next->se.sum_exec_runtime);
 	cgroup = cgroup_of(next);
 	state->cgroup = cgroup;
 	state->identity = task_identity(next, cgroup);

@@ -199,6 +199,7 @@ static __always_inline void began_unseen(struct cpu_state *state, struct task_st
 	if (!end_unseen(state, prev->pid ? ran : 0, now))
 		return;
 	state->pid = (u32)prev->pid;
+	state->sum_exec_ns = prev->se.sum_exec_runtime - ran;
 	state->cgroup = task_cgroup(prev);
 	state->identity = task_identity(prev, state->cgroup);
 }
@@ -217,8 +218,7 @@ static __always_inline void leave_cpu(struct cpu_state *state, struct task_struc
 	if (state->since_ns && state->identity != UNSEEN_ID) {
 		if (state->cgroup != state->owed_cgroup)
 			settle(state);
-		state->owed_oncpu_ns += now - state->since_ns;
-		state->owed_involuntary += runnable;
+		owe(state, prev->se.sum_exec_runtime, runnable, now);
 	}
 	stamp = bpf_task_storage_get(&stamps, prev, NULL, 0);
 	if (!stamp)
@@ -241,6 +241,7 @@ static __always_inline void enter_cpu(struct cpu_state *state, struct task_struc
 		state->identity = IDLE_ID;
 		return;
 	}
+	state->sum_exec_ns = next->se.sum_exec_runtime;
 	cgroup = task_cgroup(next);
 	state->cgroup = cgroup;
 	state->identity = task_identity(next, cgroup);

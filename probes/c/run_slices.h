@@ -36,13 +36,16 @@ struct cpu_state {
 	u64 head;     /* slices ever pushed */
 	u64 owed_cgroup; /* its on-CPU time is kept here until another cgroup has run */
 	u64 owed_oncpu_ns;
+	u64 owed_held_ns;
 	u64 owed_involuntary;
+	u64 sum_exec_ns; /* of the running task at its switch-in, by the scheduler's count */
 	struct slice ring[RING];
 	struct run_epochs epochs; /* what has left the ring */
 };
 
 struct cpu_cgroup {
-	u64 oncpu_ns;
+	u64 oncpu_ns; /* by the scheduler's count: without stolen time, and without interrupts where it keeps them apart */
+	u64 held_ns;  /* the same by the clock */
 	u64 involuntary;
 	u64 wait_ns;
 	u64 wait_count;
@@ -301,6 +304,14 @@ static __always_inline bool end_unseen(struct cpu_state *state, u64 ran, u64 now
 	return true;
 }
 
+/* Owe the slice that ends now to its cgroup; `sum_exec_ns` is the scheduler's count of the task's run time. */
+static __always_inline void owe(struct cpu_state *state, u64 sum_exec_ns, bool runnable, u64 now)
+{
+	state->owed_oncpu_ns += sum_exec_ns - state->sum_exec_ns;
+	state->owed_held_ns += now - state->since_ns;
+	state->owed_involuntary += runnable;
+}
+
 /* Pay what is owed to the last cgroup into `stats` and begin to owe the present one; saves a lookup while one cgroup
  * runs on. Without `stats`, what was owed is lost; returns false then. */
 static __always_inline bool pay_owed(struct cpu_state *state, struct cpu_cgroup *stats)
@@ -309,10 +320,12 @@ static __always_inline bool pay_owed(struct cpu_state *state, struct cpu_cgroup 
 
 	if (stats) {
 		COUNT(stats->oncpu_ns, state->owed_oncpu_ns);
+		COUNT(stats->held_ns, state->owed_held_ns);
 		COUNT(stats->involuntary, state->owed_involuntary);
 	}
 	state->owed_cgroup = state->cgroup;
 	state->owed_oncpu_ns = 0;
+	state->owed_held_ns = 0;
 	state->owed_involuntary = 0;
 	return stats || !owed;
 }

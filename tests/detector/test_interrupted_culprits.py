@@ -12,7 +12,7 @@ from detector.view import CPU_BLAME, View
 from tests.detector.made_frames import BATCH, WEB, Tick, frames
 
 MS = 10**6
-WAITED = {"cpu.wait_neighbour_ns": {1: 500 * MS}, "cpu.oncpu_ns": {1: 300 * MS, 2: 1000 * MS}}
+WAITED = {"cpu.wait_neighbour_ns": {1: 500 * MS}, "cpu.held_ns": {1: 300 * MS, 2: 1000 * MS}}
 
 
 def tick(**taken: float) -> Tick:

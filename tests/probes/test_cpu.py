@@ -2,6 +2,7 @@
 
 import errno
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from probes.cpu import (
     MOST_OF_TIME,
     PREPARE_EVERY_READS,
     STATE_RECORD,
+    RunningSlices,
     TaskStorage,
     WaitsUnderWay,
 )
@@ -126,3 +128,32 @@ def test_no_pass_is_made_while_every_cpu_is_idle_at_times(states: NDArray[Any], 
     waits.notice(states, NOW)
     waits.follow()
     assert len(made) == passes
+
+
+SLICES_NS = [50 * MS, 50 * MS, 50 * MS, 3 * MS]
+
+
+@pytest.mark.parametrize(
+    ("ended", "found"),
+    [
+        pytest.param([(0, 0)], [30 * MS, 50 * MS, 50 * MS, 3 * MS], id="nothing is known yet"),
+        pytest.param([(60, 100)], [30 * MS, 50 * MS, 50 * MS, 3 * MS], id="slices lose time"),
+        pytest.param([(100, 100)], SLICES_NS, id="slices lose none"),
+        pytest.param([(60, 100), (160, 200)], SLICES_NS, id="they lose none any more"),
+        pytest.param([(60, 100), (20, 30)], [30 * MS, 50 * MS, 50 * MS, 3 * MS], id="cgroups go"),
+        pytest.param([(60, 100), (20, 30), (120, 130)], SLICES_NS, id="none any more after cgroups went"),
+    ],
+)
+def test_long_slices_that_still_run_count_as_the_scheduler_counts(
+    tmp_path: Path, ended: list[tuple[int, int]], found: list[int]
+) -> None:
+    """Threads 1 to 4 run: the second has a count beyond its slice, the third has exited, the fourth has just begun."""
+    states = np.zeros(4, dtype=STATE_RECORD)
+    states["pid"], states["sum_exec_ns"] = [1, 2, 3, 4], 7000 * MS
+    for thread, counted in ((1, 7030), (2, 7060), (4, 7001)):
+        (tmp_path / str(thread)).mkdir()
+        (tmp_path / str(thread) / "schedstat").write_text(f"{counted * MS} 5 1\n")
+    running = RunningSlices(tmp_path)
+    for oncpu_ns, held_ns in ended:
+        running.notice(oncpu_ns, held_ns)
+    assert running.ran(states, np.array(SLICES_NS, dtype=np.uint64)).tolist() == found

@@ -44,7 +44,7 @@ def used(cpus: float, ticks: int = 1) -> list[Frame]:
 @pytest.mark.parametrize(
     ("busy", "stolen", "lost"),
     [
-        pytest.param(3.0, 1.0, 0.5, id="a-quarter-was-stolen"),
+        pytest.param(3.0, 1.0, 2 / 3, id="a-second-stolen-for-three-of-work"),
         pytest.param(3.0, 0.0, 0.0, id="nothing-was-stolen"),
         pytest.param(0.0, 0.0, 0.0, id="idle"),
     ],
@@ -68,7 +68,7 @@ def test_a_verdict_names_the_hypervisor_and_no_neighbour() -> None:
     (verdict,) = opened(with_steal(used(1.0, ticks=4), busy=1.5, stolen=0.5))
     assert (verdict.victim, verdict.rule, verdict.confidence) == ("/web", "steal", 0.0)
     assert [culprit.path for culprit in verdict.culprits] == [HYPERVISOR]
-    assert in_words(verdict) == "web lost 0.25 s/s on CPUs that did not run: 0.25 to the hypervisor"
+    assert in_words(verdict) == "web lost 0.33 s/s on CPUs that did not run: 0.33 to the hypervisor"
 
 
 def test_what_every_virtual_machine_loses_is_no_verdict() -> None:
