@@ -1,5 +1,7 @@
 """Unexplained stalls on IO: what is left of the pressure of a tick, and the verdicts on it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,35 @@ def test_parents_are_not_judged_and_io_of_the_roots_tasks_explains_no_others_wai
     signal = UnexplainedIo().sense(View(Window(frames), UnexplainedIo.columns))
     assert signal is not None
     np.testing.assert_allclose(signal.lost, [np.nan, np.nan, 0.9])
+
+
+WORKLOADS = {"/jobs/a": "jobs", "/jobs/b": "jobs", "/jobs/c": "jobs", "/web": "web", "/other": "", "/more": ""}
+
+
+@pytest.mark.parametrize(
+    ("grown", "expected"),
+    [
+        pytest.param({}, [1.0] * 6, id="a network file system hangs"),
+        pytest.param({DEVICE: [1200 * MS, 0, 0, 0, 0, 0]}, [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], id="one reads for all"),
+        pytest.param(
+            {"cpu.wait_neighbour_ns": [0, 1500 * MS, 900 * MS, 0, 0, 0]},
+            [0.05, 0.55, 0.5, 1.0, 1.0, 1.0],
+            id="others wait for a CPU",
+        ),
+        pytest.param({DEVICE: [0, 0, 0, 900 * MS, 0, 900 * MS]}, [1.0, 1.0, 1.0, 0.1, 1.0, 0.1], id="others read"),
+    ],
+)
+def test_replicas_explain_what_they_hold_up(grown: dict[str, list[float]], expected: list[float]) -> None:
+    columns = {PRESSURE: [1_000_000.0] * 6, DEVICE: [0.0] * 6} | grown
+    paths = dict(enumerate(WORKLOADS, start=1))
+    frames = [make_frame(t, paths, {name: [each * t for each in row] for name, row in columns.items()}) for t in (0, 1)]
+    named = [
+        replace(frame, cgroups=tuple(replace(each, workload=WORKLOADS[each.path]) for each in frame.cgroups))
+        for frame in frames
+    ]
+    signal = UnexplainedIo().sense(View(Window(named), UnexplainedIo.columns))
+    assert signal is not None
+    np.testing.assert_allclose(signal.lost, expected)
 
 
 def told(stalled_us: list[float], device_ns: list[float]) -> list[str]:
