@@ -9,6 +9,9 @@ cgroups of which half are latency-sensitive and half best-effort. Beside it, in 
 imported the same modules and wakes once a second. Goals: at most 2 % of one core, 110 MB resident, 8 ms a tick and
 4 ms on one CPU at a stretch. With --churn, so many cgroups come and go at a time once a second, and the CPU time of the
 first and of the last minute is told: cost must not grow with age.
+
+`yardstick_ms` is the CPU time of a fixed piece of work after each run: machines, and hours of one that shares its CPUs
+with others, differ by more than versions of the agent do.
 """
 
 import json
@@ -25,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import numpy as np
 
 from bench.bursts import Bursts
 from tests.cgroups import CgroupTree, TestCgroup
@@ -89,6 +93,18 @@ _PORT = 19316
 _SETTLE_SECONDS = 15.0
 _SCRAPE_SECONDS = 15
 _MINUTE = 60
+
+
+def yardstick_ms(repeat: int = 51) -> float:
+    """Median CPU time of the same piece of Python and numpy."""
+    numbers = np.random.default_rng(0).integers(0, 1 << 40, 20_000)
+    taken = []
+    for _ in range(repeat):
+        began = time.thread_time()
+        np.unique(numbers, return_inverse=True)
+        dict(line.split() for line in (f"key{number} {number}" for number in range(2_000)))
+        taken.append(time.thread_time() - began)
+    return 1e3 * statistics.median(taken)
 
 
 def children_of(pid: int) -> list[int]:
@@ -228,6 +244,7 @@ def main(cgroups: int, seconds: int, repeat: int, arms: tuple[str, ...], churn: 
                 with _process(arm, Path(name), top.path) as pid:
                     figures = observe(pid, seconds, is_agent=arm != "empty", top=top, churn=churn)
                     foreign = foreign_modules(pid)
+                figures["yardstick_ms"] = yardstick_ms()
                 if foreign:
                     click.echo(f"{arm}: has loaded {', '.join(foreign)}", err=True)
                 found.setdefault(arm, []).append(figures)

@@ -6,39 +6,50 @@ One stretch is from the switch to a thread to the switch from it: what another t
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-TRACING = Path("/sys/kernel/tracing")
+from tests.tracepoints import tracefs
+
 BUFFER_KB = 16_384
 """For each CPU. A switch takes less than a hundred bytes."""
 
+_NEW_TASK = re.compile(r": task_newtask: pid=(\d+) .*clone_flags=([0-9a-f]+) ")
+_CLONE_THREAD = 0x10000
 _SWITCH = re.compile(r"\[(\d+)\]\s+\S+\s+([0-9.]+): sched_switch: .*prev_pid=(\d+) .*next_pid=(\d+) ")
 
 
 class Bursts:
-    """A trace of the switches of some threads, in a buffer of its own; a context manager that removes it."""
+    """A trace of the switches of some threads and of those that they start, as for each request of a server, in a
+    buffer of its own; a context manager that removes it."""
 
     def __init__(self, threads: Sequence[int]) -> None:
-        """Raises OSError where tracefs is not mounted."""
         self._threads = frozenset(threads)
-        self._instance = TRACING / "instances" / f"koord-bench-{os.getpid()}"
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._instance.mkdir()
-        event = self._instance / "events/sched/sched_switch"
+        """Raises OSError or CalledProcessError where tracefs can be neither found nor mounted."""
+        with ExitStack() as stack:
+            self._instance = stack.enter_context(tracefs()) / "instances" / f"koord-bench-{os.getpid()}"
+            self._instance.mkdir()
+            stack.callback(self._instance.rmdir)
+            self._trace()
+            self._stack = stack.pop_all()
+        return self
+
+    def _trace(self) -> None:
         (self._instance / "buffer_size_kb").write_text(str(BUFFER_KB))
         (self._instance / "trace_clock").write_text("mono")
-        either = "||".join(f"prev_pid=={each}||next_pid=={each}" for each in sorted(self._threads))
-        (event / "filter").write_text(either)
-        (event / "enable").write_text("1")
-        return self
+        (self._instance / "options/event-fork").write_text("1")
+        (self._instance / "set_event_pid").write_text(" ".join(map(str, sorted(self._threads))))
+        for event in ("sched/sched_switch", "task/task_newtask"):
+            (self._instance / "events" / event / "enable").write_text("1")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._instance.rmdir()
+        self._stack.close()
 
     def seconds(self) -> list[float]:
         """Return the stretches so far, of all threads."""
@@ -46,17 +57,20 @@ class Bursts:
 
 
 def stretches(trace: str, threads: frozenset[int]) -> list[float]:
-    """Return the seconds of each stretch in a trace of sched_switch events."""
+    """Return the seconds of each stretch of these threads, and of those that they start, in a trace of events."""
     since: dict[str, tuple[int, float]] = {}
-    found = []
+    own, found = set(threads), []
     for line in trace.splitlines():
+        started = _NEW_TASK.search(line)
+        if started is not None and int(started[2], 16) & _CLONE_THREAD:
+            own.add(int(started[1]))
         event = _SWITCH.search(line)
         if event is None:
             continue
         cpu, at, before, after = event[1], float(event[2]), int(event[3]), int(event[4])
         thread, began = since.pop(cpu, (0, 0.0))
-        if before in threads and before == thread:
+        if before in own and before == thread:
             found.append(at - began)
-        if after in threads:
+        if after in own:
             since[cpu] = after, at
     return found

@@ -50,11 +50,14 @@ class Subject:
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + START_SECONDS
-        while b"measuring with" not in self._log_path.read_bytes():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise SubjectError(f"the agent did not start:\n{self.log}")
-            time.sleep(0.1)
+        try:
+            while b"measuring with" not in self._log_path.read_bytes():
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise SubjectError(f"the agent did not start:\n{self.log}")
+                time.sleep(0.1)
+        except BaseException:  # Ctrl-C too: the agent has a session of its own and does not hear it
+            self.stop()
+            raise
         return self
 
     def __exit__(

@@ -38,7 +38,7 @@ class RedisLoad(Load):
         return connection
 
     def _answers(self, began: float, timeout: float) -> Iterator[tuple[float, float]]:
-        for descriptor, _events in self._epoll.poll(timeout):
+        for descriptor, _events in self._ready(timeout):
             connection, at = self._waiting.pop(descriptor)
             answered = False
             with contextlib.suppress(OSError):

@@ -3,13 +3,42 @@
 import socket
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bench.protect.measurement import Answers
-from bench.protect.servers import Postgres, Server, wait_for_port
+from bench.protect.servers import Postgres, wait_for_port
 from koordlet.demo.stage import Records, Stage
 
 SERVERS = ("postgres", "redis")
+CLIENT_START_SECONDS = 0.5
+
+
+class TimedAnswers(Answers, Protocol):
+    """Latencies whose intended starts are known on this machine's clock, too."""
+
+    @property
+    def began(self) -> float:
+        """CLOCK_MONOTONIC of second 0 of the intended starts; right once the columns were read."""
+
+
+class TimedServer(Protocol):
+    """A service and its load."""
+
+    def start(self, stage: Stage) -> None:
+        """Start the service in its cgroup, ready for requests."""
+
+    def load(self, stage: Stage, seconds: float, seed: int) -> TimedAnswers:
+        """Start the requests."""
+
+
+@dataclass(kw_only=True)
+class RedisAnswers(Records):
+    """Records of the client, which begins at a time that it is told."""
+
+    began: float
 
 
 class Redis:
@@ -28,12 +57,13 @@ class Redis:
             connection.sendall(b"SET koord " + b"k" * 100 + b"\r\n")
             connection.recv(64)
 
-    def load(self, stage: Stage, seconds: float, seed: int) -> Answers:
+    def load(self, stage: Stage, seconds: float, seed: int) -> RedisAnswers:
+        began = time.monotonic() + CLIENT_START_SECONDS
         program = [sys.executable, "-m", "bench.presence.redis_client", str(self._port), str(self._rate)]
-        client = subprocess.Popen([*program, str(seconds), str(seed)], stdout=subprocess.PIPE)
-        return Records(stage.reading(client))
+        client = subprocess.Popen([*program, str(seconds), str(seed), repr(began)], stdout=subprocess.PIPE)
+        return RedisAnswers(stage.reading(client), began=began)
 
 
-def server_of(victim: str, directory: Path, rate: float) -> Server:
+def server_of(victim: str, directory: Path, rate: float) -> TimedServer:
     """Make a server's files in the directory."""
     return Postgres(directory, rate) if victim == "postgres" else Redis(directory, rate)

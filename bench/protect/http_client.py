@@ -27,7 +27,7 @@ class HttpLoad(Load):
         self._epoll.register(connection.fileno(), 1)
 
     def _answers(self, began: float, timeout: float) -> Iterator[tuple[float, float]]:
-        for descriptor, _events in self._epoll.poll(timeout):
+        for descriptor, _events in self._ready(timeout):
             connection, at = self._waiting[descriptor]
             data, failed = b"", False
             try:

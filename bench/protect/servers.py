@@ -3,6 +3,7 @@
 Beside them run real programs as best-effort work; what these do is counted in milliseconds of CPU time.
 """
 
+import math
 import os
 import random
 import shutil
@@ -91,7 +92,7 @@ class Postgres:
             self._run("pgbench", "-i", "-q", "-s", "5", "-h", "127.0.0.1", "-p", self._port, "postgres")
             self._made = True
 
-    def load(self, stage: Stage, seconds: float, seed: int) -> Answers:
+    def load(self, stage: Stage, seconds: float, seed: int) -> "PgbenchLog":
         self._runs += 1
         log = self._directory / f"run-{self._runs}"
         program = ["pgbench", "-n", "-S", "-M", "prepared", "-c", "8", "-j", "2", "-R", str(self._rate), "-l"]
@@ -112,6 +113,8 @@ class PgbenchLog:
 
     def __init__(self, client: "subprocess.Popen[bytes]", prefix: Path) -> None:
         self._client, self._prefix = client, prefix
+        self.began = math.nan
+        """CLOCK_MONOTONIC of the first scheduled start, once the columns were read."""
 
     @property
     def ended(self) -> bool:
@@ -126,15 +129,19 @@ class PgbenchLog:
             for path in sorted(self._prefix.parent.glob(f"{self._prefix.name}.*"))
             for line in path.read_text().splitlines()
         ]
-        return transactions([line for line in lines if len(line) >= 6])
+        started, latency = transactions([line for line in lines if len(line) >= 6])
+        if not len(started):
+            return started, latency
+        self.began = float(started.min()) - time.time() + time.monotonic()
+        return started - started.min(), latency
 
 
 def transactions(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return scheduled starts and latencies of log lines: client, number, time in us, script, epoch, us, lag."""
+    """Return scheduled starts, since the epoch, and latencies of log lines: client, number, time in us, script, epoch,
+    us, lag."""
     latency = np.array([float(line[2]) / 1e6 if line[2].isdigit() else np.nan for line in lines])
     ended = np.array([float(line[4]) + float(line[5]) / 1e6 for line in lines])
-    started = ended - np.nan_to_num(latency)
-    return (started - started.min() if len(started) else started), latency
+    return ended - np.nan_to_num(latency), latency
 
 
 @contextmanager

@@ -37,9 +37,11 @@ class Load:
         self._epoll = select.epoll()
         self._waiting: dict[int, tuple[socket.socket, float]] = {}
 
-    def run(self, times: Iterator[float]) -> Iterator[tuple[float, float]]:
-        """Yield (intended start, latency) of each request as it ends; NaN for one not answered in time."""
-        began = time.monotonic()
+    def run(self, times: Iterator[float], began: float) -> Iterator[tuple[float, float]]:
+        """Yield (intended start, latency) of each request as it ends; NaN for one not answered in time.
+
+        Starts are seconds after `began`, in CLOCK_MONOTONIC.
+        """
         for at in times:
             while (left := began + at - time.monotonic()) > 0:
                 yield from self._answers(began, left)
@@ -61,8 +63,12 @@ class Load:
         self._waiting[connection.fileno()] = (connection, at)
         self._epoll.register(connection.fileno(), select.EPOLLIN)
 
+    def _ready(self, timeout: float) -> list[tuple[int, int]]:
+        """Descriptors with an answer, waited for to the microsecond: epoll itself rounds up to milliseconds."""
+        return self._epoll.poll(0) if select.select([self._epoll], [], [], timeout)[0] else []
+
     def _answers(self, began: float, timeout: float) -> Iterator[tuple[float, float]]:
-        for descriptor, _events in self._epoll.poll(timeout):
+        for descriptor, _events in self._ready(timeout):
             connection, at = self._waiting.pop(descriptor)
             self._epoll.unregister(descriptor)
             answered = b""
@@ -73,11 +79,15 @@ class Load:
 
 
 def main(arguments: list[str], load: type[Load] = Load) -> None:
-    """PORT RATE SECONDS SEED: run and write a record for each request to standard output."""
+    """PORT RATE SECONDS SEED [BEGIN]: run and write a record for each request to standard output.
+
+    BEGIN, in CLOCK_MONOTONIC, is the beginning of the first second; without it, now.
+    """
     port, rate, seconds, seed = int(arguments[0]), float(arguments[1]), float(arguments[2]), int(arguments[3])
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    for at, latency in load(port).run(arrivals(rate, seconds, seed)):
+    began = float(arguments[4]) if len(arguments) > 4 else time.monotonic()
+    for at, latency in load(port).run(arrivals(rate, seconds, seed), began):
         os.write(1, RECORD.pack(at, latency))
 
 
