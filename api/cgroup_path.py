@@ -89,7 +89,9 @@ def is_within(path: str, other: str) -> bool:
 def outermost(paths: Iterable[str]) -> frozenset[str]:
     """Return the paths that are not below another one of them."""
     members = frozenset(paths)
-    return frozenset(path for path in members if members.isdisjoint(ancestors(path)))
+    one_of_each = {parent(path): path for path in members}  # those in one directory have the same ancestors
+    inner = {above for above, path in one_of_each.items() if not members.isdisjoint(ancestors(path))}
+    return frozenset(path for path in members if parent(path) not in inner)
 
 
 def competing_ancestor(path: str, other: str) -> str:

@@ -164,12 +164,14 @@ def align(ids: NDArray[np.uint64], table: Table) -> dict[str, Column]:
     known = table.ids[order]
     position = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
     found = known[position] == ids if len(known) else np.zeros(len(ids), dtype=np.bool_)
+    rows = order[position[found]] if len(known) else order
+    if len(rows) == len(ids):
+        return {name: column[rows] for name, column in table.columns.items()}
     aligned: dict[str, Column] = {}
     for name, column in table.columns.items():
         empty = np.nan if column.dtype.kind == "f" else 0
         out = np.full((len(ids), *column.shape[1:]), empty, dtype=column.dtype)
-        if len(known):
-            out[found] = column[order[position[found]]]
+        out[found] = column[rows]
         aligned[name] = out
     return aligned
 
@@ -200,6 +202,10 @@ def reading_times(ids: NDArray[np.uint64], readings: Iterable[Reading]) -> dict[
     times: dict[str, NDArray[np.float64]] = {}
     for reading in readings:
         if reading.read_ns:
-            aligned = align(ids, Table(reading.tables[CGROUP].keys, reading.read_ns))
-            times |= {name: column.astype(np.float64, copy=False) for name, column in aligned.items()}
+            # All columns of a file share one array.
+            first = {id(column): name for name, column in reading.read_ns.items()}
+            distinct = {name: reading.read_ns[name] for name in first.values()}
+            aligned = align(ids, Table(reading.tables[CGROUP].keys, distinct))
+            floats = {name: column.astype(np.float64, copy=False) for name, column in aligned.items()}
+            times |= {name: floats[first[id(column)]] for name, column in reading.read_ns.items()}
     return times

@@ -91,20 +91,24 @@ class Hysteresis:
 
     def close(self, episodes: Episodes, now_ns: int) -> Flags:
         """Close what was calm for its hold time, and return where."""
-        calm = episodes.is_open & (now_ns - episodes.harmed_ns >= episodes.hold_ns)
+        calm = episodes.is_open.copy()
+        calm[calm] = now_ns - episodes.harmed_ns[calm] >= episodes.hold_ns[calm]
         episodes.is_open[calm], episodes.closed_ns[calm] = False, now_ns
-        return np.asarray(calm, dtype=np.bool_)
+        return calm
 
     def may_open(self, episodes: Episodes, met: Flags, now_ns: int) -> Flags:
         """Return where a met rule has no open verdict and does not cool down."""
-        return np.asarray(met & ~episodes.is_open & (self.cooldown_left_ns(episodes, now_ns) == 0), dtype=np.bool_)
+        found: Flags = met & ~episodes.is_open
+        if found.any():
+            found &= self.cooldown_left_ns(episodes, now_ns) == 0
+        return found
 
     def open(self, episodes: Episodes, opening: Flags, now_ns: int) -> None:
         """Open there."""
-        base = np.broadcast_to(self._hold_ns, opening.shape)
-        soon = now_ns - episodes.closed_ns <= MAX_HOLD_NS
-        longer = np.clip(2 * episodes.hold_ns, base, np.maximum(base, MAX_HOLD_NS))
-        episodes.hold_ns[opening] = np.where(soon, longer, base)[opening]
+        base = np.broadcast_to(self._hold_ns, opening.shape)[opening]
+        soon = now_ns - episodes.closed_ns[opening] <= MAX_HOLD_NS
+        longer = np.clip(2 * episodes.hold_ns[opening], base, np.maximum(base, MAX_HOLD_NS))
+        episodes.hold_ns[opening] = np.where(soon, longer, base)
         episodes.is_open |= opening
         episodes.opened_ns[opening] = now_ns
 

@@ -49,7 +49,8 @@ rates as evidence.
 of a signal of `detector/judging/signals.py` for this workload at this load and how many spreads above it the tick
 is (NaN while a baseline warms up; `judgements` is empty without baselines); `blame`, a blame table without blame on
 the victim's own subtree; `by_others`, a loss without the part that the victim's own subtree is to blame for;
-`tree`, parents and leaves, for columns that a parent sums over its children.
+`tree`, parents and leaves, for columns that a parent sums over its children; `once`, what several symptoms work out
+of the same view.
 
 *Blame.* The first of these that a `BlameSource` sets names the culprits: `named`, one bracketed name of
 `api/verdicts.py` (`OWN_QUOTA`, `KERNEL`, ...); `ancestor_columns`, the nearest ancestor that limits, and with `used`

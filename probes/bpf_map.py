@@ -73,6 +73,7 @@ class Map:
         call = "bpf_map_lookup_and_delete_batch" if drain else "bpf_map_lookup_batch"
         token = (ctypes.c_uint8 * max(self.key_dtype.itemsize, 8))()
         options = _BatchOptions(ctypes.sizeof(_BatchOptions), 0, 0)
+        keys_at, raw_at = self._keys.ctypes.data, self._raw.ctypes.data
         filled, started, step = 0, False, self._step
         while filled < len(self._keys):
             count = ctypes.c_uint32(min(step, len(self._keys) - filled))
@@ -81,8 +82,8 @@ class Map:
                 self.fd,
                 ctypes.byref(token) if started else None,
                 ctypes.byref(token),
-                self._keys.ctypes.data + filled * self.key_dtype.itemsize,
-                self._raw.ctypes.data + filled * self._stride * self._width,
+                keys_at + filled * self.key_dtype.itemsize,
+                raw_at + filled * self._stride * self._width,
                 ctypes.byref(count),
                 ctypes.byref(options),
             )

@@ -258,7 +258,8 @@ class Memory(BpfProbe):
 
     def _with_pages(self, ids: NDArray[np.uint64], dense: dict[str, NDArray[Any]]) -> Table:
         """The dense table with a row also for cgroups that only took pages."""
-        extra = np.array([taker for taker in self._pages if taker not in set(ids.tolist())], dtype=np.uint64)
+        known = set(ids.tolist())
+        extra = np.array([taker for taker in self._pages if taker not in known], dtype=np.uint64)
         every = np.concatenate([ids, extra])
         columns = {
             name: np.concatenate([column, np.zeros((len(extra), *column.shape[1:]), dtype=column.dtype)])

@@ -98,19 +98,25 @@ class _Pairs(NamedTuple):
         return self.victims[victims], self.culprits[culprits]
 
     def with_more(self, victims: Ids, culprits: Ids, amounts: NDArray[np.uint64]) -> "_Pairs":
-        """Add amounts of which no table has told; numbers only the cgroups that still occur."""
+        """Add amounts of which no table has told; where a cgroup is new, those that do not occur lose their numbers."""
         # Ids become small numbers first: sorting those is many times faster.
+        victim_codes, culprit_codes = _numbers(self.victims, victims), _numbers(self.culprits, culprits)
+        if victim_codes is None or culprit_codes is None:
+            return self._renumbered(victims, culprits).with_more(victims, culprits, amounts)
+        return self._replace(
+            codes=np.concatenate([self.codes, victim_codes * len(self.culprits) + culprit_codes]),
+            amounts=np.concatenate([self.amounts, amounts.astype(np.uint64)]),
+            told=np.concatenate([self.told, np.zeros(len(victims), dtype=np.uint64)]),
+            weights=np.concatenate([self.weights, amounts.astype(np.float64)]),
+        ).summed()
+
+    def _renumbered(self, victims: Ids, culprits: Ids) -> "_Pairs":
+        """The same rows, with numbers for these cgroups too and for no others that do not occur."""
         mine = self.ids()
         known_victims, victim_codes = np.unique(np.concatenate([mine[0], victims]), return_inverse=True)
         known_culprits, culprit_codes = np.unique(np.concatenate([mine[1], culprits]), return_inverse=True)
-        return _Pairs(
-            known_victims,
-            known_culprits,
-            victim_codes * len(known_culprits) + culprit_codes,
-            np.concatenate([self.amounts, amounts.astype(np.uint64)]),
-            np.concatenate([self.told, np.zeros(len(victims), dtype=np.uint64)]),
-            np.concatenate([self.weights, amounts.astype(np.float64)]),
-        ).summed()
+        codes = victim_codes * len(known_culprits) + culprit_codes
+        return self._replace(victims=known_victims, culprits=known_culprits, codes=codes[: len(self.codes)])
 
     def without_victims(self, ids: Ids) -> "_Pairs":
         """All rows but those of some victims."""
@@ -167,3 +173,12 @@ class _Pairs(NamedTuple):
             np.concatenate([self.told[stays], np.zeros(len(grown), dtype=np.uint64), told]),
             np.concatenate([self.weights[stays], self.weights[grown], np.zeros(len(told))]),
         ).summed()
+
+
+def _numbers(known: Ids, ids: Ids) -> NDArray[np.intp] | None:
+    """Place of each id among the known ones, which are sorted; None where one of them is not known."""
+    distinct, inverse = np.unique(ids, return_inverse=True)
+    place = np.searchsorted(known, distinct)
+    if len(distinct) and (place[-1] == len(known) or (known[place] != distinct).any()):
+        return None
+    return np.asarray(place[inverse], dtype=np.intp)

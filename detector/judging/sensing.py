@@ -72,6 +72,7 @@ class RuleEvaluator:
 
     def __init__(self, rules: Sequence[Rule], symptoms: Mapping[str, Symptom], suspicion: SuspicionPolicy) -> None:
         self._rules, self._symptoms, self._suspicion = rules, symptoms, suspicion
+        self._composed_of = [rule.symptoms for rule in rules]
         self._place = {name: place for place, name in enumerate(symptoms)}
         self._progress_ratios = np.array([[rule.progress_ratio] for rule in rules], dtype=np.float64).reshape(-1, 1)
         self._least_ratios = np.array([[rule.least_ratio] for rule in rules], dtype=np.float64).reshape(-1, 1)
@@ -97,7 +98,7 @@ class RuleEvaluator:
             between()
             sensed[name] = symptom.sense(view)
         signals = {name: signal for name, signal in sensed.items() if signal is not None}
-        present = [[name for name in rule.symptoms if name in signals] for rule in self._rules]
+        present = [[name for name in names if name in signals] for names in self._composed_of]
         losses = {name: signal.lost for name, signal in signals.items()}
         lost, worst = self._compose(present, losses, len(view.ids))
         plain = self._of_progress(self._limits(view.cgroups), view)
@@ -157,7 +158,7 @@ class RuleEvaluator:
         for name, signal in signals.items():
             if signal.claim is None:
                 continue
-            rows = np.flatnonzero(near[[name in rule.symptoms for rule in self._rules]].any(axis=0))
+            rows = np.flatnonzero(near[[name in names for names in self._composed_of]].any(axis=0))
             if not len(rows):
                 continue
             counted = lost.copy() if counted is lost else counted

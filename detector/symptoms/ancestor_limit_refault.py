@@ -25,7 +25,7 @@ class AncestorLimitRefault(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """A tenth of a millisecond for each page while any cgroup reclaims under a limit that they share."""
-        costs = refault_costs(view)
+        costs = view.once(refault_costs)
         if costs is None:
             return None
         cost = np.where(costs.by_ancestors >= LEAST, costs.by_ancestors, 0.0)

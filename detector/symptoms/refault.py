@@ -25,7 +25,7 @@ class Refault(Symptom):
 
     def sense(self, view: View) -> Signal | None:
         """A tenth of a millisecond for each page, at most a second a second; only where a probe sees limits."""
-        costs = refault_costs(view)
+        costs = view.once(refault_costs)
         if costs is None:
             return None
         return Signal(np.where(view.tree.leaves, costs.by_node * part_of_others(view), np.nan), measured=False)

@@ -9,6 +9,7 @@ collector of another distribution is found by its entry point in the group `koor
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +30,7 @@ class Host:
     hierarchies: Hierarchies
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Round:
     """One tick's work: all living cgroups, and which of them are due for costly files."""
 
@@ -39,6 +40,11 @@ class Round:
     """Monotonic time of the tick."""
     each_tick: frozenset[str] = frozenset()
     """Sources whose files are read of all cgroups, because no probe measures the same."""
+
+    @cached_property
+    def ids(self) -> NDArray[np.uint64]:
+        """Ids of all living cgroups, in their order."""
+        return np.array([info.id for info in self.cgroups], dtype=np.uint64)
 
 
 class Collector(ABC):
@@ -141,6 +147,15 @@ class PerCgroupFile:
         row = self._row_of.get(identity)
         return 1.0 if row is None else float(self._values[row, 0])
 
+    def unread(self, cgroups: Iterable[CgroupInfo]) -> list[CgroupInfo]:
+        """Those of the cgroups whose file was never read."""
+        return [info for info in cgroups if info.id not in self._row_of]
+
+    def without_value(self) -> set[int]:
+        """Cgroups whose first column was 0 when it was last read."""
+        count = len(self._row_of)
+        return set(self._ids[:count][self._values[:count, 0] == 0].tolist())
+
     def growth(self, identity: int, before: float, before_ns: float) -> float:
         """Growth of the first column a second since it had the value `before` at that time."""
         return (self.first_value(identity) - before) / max(self.read_ns(identity) - before_ns, 1.0) * 1e9
@@ -237,7 +252,7 @@ class FileCollector(Collector):
     def collect(self, work: Round) -> Reading:
         columns: dict[str, Column] = {}
         lost: dict[str, int] = {}
-        ids = np.array([info.id for info in work.cgroups], dtype=np.uint64)
+        ids = work.ids
         read_ns: dict[str, Column] = {}
         for number, file in enumerate(self._per_cgroup):
             self.read(work, file)

@@ -22,8 +22,8 @@ class CpuStat(FileCollector):
     def due(self, work: Round, file: PerCgroupFile) -> Sequence[CgroupInfo]:
         if self.source in work.each_tick or file is not self._per_cgroup[0]:
             return super().due(work, file)
-        waiting = {info.id for info in work.due}
-        return [info for info in work.cgroups if info.id in waiting or file.first_value(info.id)]
+        left_out = file.without_value() - {info.id for info in work.due}
+        return [info for info in work.cgroups if info.id not in left_out]
 
     @classmethod
     def open(cls, host: Host) -> "CpuStat":

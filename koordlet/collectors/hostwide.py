@@ -6,7 +6,7 @@ import numpy as np
 
 from api.frame import HOST, CgroupInfo, Column, Reading, Table
 from koordlet.collectors import Collector, Host, Round
-from koordlet.host.files import HostTree, flat_keyed
+from koordlet.host.files import HostTree, flat_words
 from koordlet.host.pressure import RESOURCES, parse_pressure
 from koordlet.host.process_files import TICK_NS
 
@@ -32,13 +32,13 @@ class HostWide(Collector):
     def collect(self, work: Round) -> Reading:  # noqa: ARG002 - the host is one row, always due
         columns: dict[str, Column] = {}
         meminfo = _meminfo(self._tree.text("/proc/meminfo") or "")
-        vmstat = flat_keyed((self._tree.text("/proc/vmstat") or "").encode())
+        vmstat = flat_words((self._tree.text("/proc/vmstat") or "").encode())
         for column, key in _MEMINFO.items():
             if key in meminfo:
                 columns[column] = np.array([float(meminfo[key])])
         for column, name in _VMSTAT.items():
             if name in vmstat:
-                columns[column] = np.array([vmstat[name]], dtype=np.uint64)
+                columns[column] = np.array([int(vmstat[name])], dtype=np.uint64)
         for resource in RESOURCES:
             content = self._tree.text(f"/proc/pressure/{resource}")
             if content:

@@ -9,7 +9,7 @@ from api.cgroup_path import ancestors
 from api.frame import CgroupInfo, align
 from api.plugin import Unsupported
 from koordlet.collectors import FileCollector, GrowthWalk, Host, PerCgroupFile, Round
-from koordlet.host.files import KeptFiles, flat_keyed
+from koordlet.host.files import KeptFiles, flat_words
 
 _UNLIMITED_V1 = 0x7FFF_FFFF_FFFF_F000
 STAT_COLUMNS = (
@@ -69,10 +69,11 @@ class MemStat(FileCollector):
             return wanted
         waiting = {info.id for info in wanted}
         full = self._full(work.cgroups, usage, limit)
+        candidates = work.cgroups if full else file.unread(work.cgroups)
         more = [
             info
-            for info in work.cgroups
-            if info.id not in waiting and (not file.has(info.id) or (full and _is_within_any(info.path, full)))
+            for info in candidates
+            if info.id not in waiting and (not file.has(info.id) or _is_within_any(info.path, full))
         ]
         return (*wanted, *more) if more else wanted
 
@@ -125,17 +126,17 @@ def parse_limit(content: bytes) -> tuple[float]:
 
 def parse_memory_stat(content: bytes) -> Sequence[float]:
     """Refaults, major faults, page cache, anonymous bytes, all but page cache; v1 uses the `total_` figures."""
-    stat = flat_keyed(content)
+    stat = flat_words(content)
     v1 = b"total_rss" in stat
     prefix = b"total_" if v1 else b""
     refaults = sum(
-        stat.get(prefix + key, 0)
+        int(stat.get(prefix + key, 0))
         for key in (b"workingset_refault_anon", b"workingset_refault_file", b"workingset_refault")
     )
     return (
         refaults,
-        stat.get(prefix + b"pgmajfault", 0),
-        stat[b"total_cache" if v1 else b"file"],
-        stat[b"total_rss" if v1 else b"anon"],
-        sum(stat.get(prefix + key, 0) for key in WITHOUT_CACHE),
+        int(stat.get(prefix + b"pgmajfault", 0)),
+        int(stat[b"total_cache" if v1 else b"file"]),
+        int(stat[b"total_rss" if v1 else b"anon"]),
+        sum(int(stat.get(prefix + key, 0)) for key in WITHOUT_CACHE),
     )

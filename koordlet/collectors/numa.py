@@ -60,7 +60,7 @@ class Numa(Collector):
         known = [info.id for info in work.cgroups if info.id in self._rows]
         rows = np.array([self._rows[identity] for identity in known]).reshape(-1, 2)
         times = np.array([self._read_ns[identity] for identity in known], dtype=np.float64)
-        ids = np.array([info.id for info in work.cgroups], dtype=np.uint64)
+        ids = work.ids
         found = {"numa.away_bytes": rows[:, 0], "numa.placed_bytes": rows[:, 1], "": times}
         aligned = align(ids, Table({"cgroup": np.array(known, dtype=np.uint64)}, found))
         read_ns = dict.fromkeys(("numa.away_bytes", "numa.placed_bytes"), aligned.pop(""))

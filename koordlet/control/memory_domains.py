@@ -4,7 +4,7 @@ Pods and applications are read only where free memory is below half of the limit
 to decide there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from api import cgroup_path
 from koordlet.host.cgroups.hierarchies import find_hierarchies
@@ -29,11 +29,12 @@ class MemoryDomainReader:
         """Return the node and every limited cgroup above both kinds of workloads, innermost last."""
         members = outermost(groups)
         domains = [self._domain("/", members, memory_bytes, available_bytes)]
-        for path in shared_ancestors(members):
+        shared = shared_ancestors(members)
+        for path in shared:
             limit, usage = self._files.limit_bytes(path), self._files.usage_bytes(path)
             if limit and usage is not None:
                 domains.append(self._domain(path, members, limit, max(limit - usage, 0)))
-        self._files.keep({*(member.path for member in members), *shared_ancestors(members)})
+        self._files.keep({*(member.path for member in members), *shared})
         return tuple(domains)
 
     def _domain(self, path: str, members: Sequence[Group], limit: int, free: int) -> MemoryDomain:
@@ -78,6 +79,12 @@ def outermost(groups: Sequence[Group]) -> list[Group]:
 
 def shared_ancestors(members: Sequence[Group]) -> list[str]:
     """Cgroups with best-effort and other work below them, outermost first."""
-    best_effort = {above for member in members if member.best_effort for above in cgroup_path.ancestors(member.path)}
-    online = {above for member in members if not member.best_effort for above in cgroup_path.ancestors(member.path)}
+    best_effort = _above(member.path for member in members if member.best_effort)
+    online = _above(member.path for member in members if not member.best_effort)
     return sorted(best_effort & online, key=lambda path: (path.count("/"), path))
+
+
+def _above(paths: Iterable[str]) -> set[str]:
+    """All ancestors of these cgroups; those in one directory have the same."""
+    one_of_each = {cgroup_path.parent(path): path for path in paths}
+    return {above for path in one_of_each.values() for above in cgroup_path.ancestors(path)}

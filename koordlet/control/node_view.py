@@ -5,9 +5,11 @@ facts lack come from the cgroup's files. Unknown values are None.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from resource import getpagesize
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from api.protocol import LABEL_PRIORITY_CLASS
 from api.qos import QoSClass, QoSSource
 from api.window import Window
 from detector.breaks import Between, no_breaks
+from detector.subtrees import Subtrees
 from koordlet.config import StrategiesSettings
 from koordlet.control.capabilities import caches
 from koordlet.control.memory_domains import open_memory_domains
@@ -38,7 +41,7 @@ from koordlet.tick import Tick
 
 _OLD_SECONDS = 60.0
 """Age from which a level that is read in turn is not known any more: its file cannot be read."""
-_GROUPS_AT_A_STRETCH = 64
+_GROUPS_AT_A_STRETCH = 128
 _LATE = 1.5
 """Turns after which a mean is old."""
 _READ_KNOBS = (Knob.CPU_MAX, Knob.CPUSET_CPUS)
@@ -72,6 +75,16 @@ _GROUP_IDENTITY = "kernel/sched_group_identity_enabled"
 """Sysctl of kernels with group identity."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """What is known of a cgroup without a measurement."""
+
+    info: CgroupInfo
+    facts: PodFacts | None
+    fields: Mapping[str, Any] | None
+    """Fields of its group that stay as long as both are the same; None where it is no group."""
+
+
 class NodeViewBuilder:
     """Builds a view each tick; keeps the parts that do not change."""
 
@@ -92,6 +105,9 @@ class NodeViewBuilder:
         self._tree = tree
         self._knobs = knobs
         self._current = CurrentKnobs(knobs)
+        self._described: dict[int, _Described] = {}
+        """The cgroups of the newest tick, by id."""
+        self._subtrees: tuple[tuple[CgroupInfo, ...], Subtrees] = ((), Subtrees(()))
         self._facts_of = facts_of
         self._node: NodeInfo | None = None
         self._configured = UNCONFIGURED
@@ -106,14 +122,16 @@ class NodeViewBuilder:
     def view(self, tick: Tick, evictions: Mapping[str, float], *, with_memory: bool = False) -> NodeView:
         """The tick as strategies see it; `evictions` are recent ones by path, `with_memory` adds the memory domains."""
         window, delta = tick.window, tick.delta
-        measured = _Measured(tick, self._memory_pressure(tick))
-        kinds = ((row, info, _role(info)) for row, info in enumerate(window.cgroups))
-        unbound = []
-        for row, info, kind in kinds:
-            if kind is not None:
-                unbound.append(self._group(row, info, kind, measured))
+        measured = _Measured(tick, self._memory_pressure(tick), self._subtrees_of(window.cgroups))
+        unbound: list[Group] = []
+        described: dict[int, _Described] = {}
+        for row, info in enumerate(window.cgroups):
+            known = described[info.id] = self._describe(info)
+            if known.fields is not None:
+                unbound.append(_SeenGroup.of(known.fields, row, measured, self._current))
                 if len(unbound) % _GROUPS_AT_A_STRETCH == 0:
                     self.between()
+        self._described = described
         self._current.keep({group.path for group in unbound})
         host = window.last.tables.get(HOST)
         memory = _host_number(host.columns, "hostwide.memory_total_bytes") if host else None
@@ -217,46 +235,102 @@ class NodeViewBuilder:
             return False
         return any(next(root.glob(f"{below}{knob.value}"), None) is not None for below in ("", "*/"))
 
-    def _group(self, row: int, info: CgroupInfo, kind: GroupKind, measured: "_Measured") -> Group:
+    def _describe(self, info: CgroupInfo) -> _Described:
+        """Describe a cgroup, anew where its identity or its pod's facts changed."""
         facts = self._facts_of(info.pod_uid) if info.pod_uid else None
-        knobs = self._current.of(info.path, _READ_KNOBS)
-        pod = parent(info.path) if kind is GroupKind.CONTAINER else ""
+        known = self._described.get(info.id)
+        if known is not None and known.info is info and known.facts is facts:
+            return known
+        kind = _role(info)
+        return _Described(info, facts, None if kind is None else _fields(info, kind, facts))
+
+    def _subtrees_of(self, cgroups: tuple[CgroupInfo, ...]) -> Subtrees:
+        if cgroups != self._subtrees[0]:
+            self._subtrees = cgroups, Subtrees(cgroups)
+        return self._subtrees[1]
+
+
+class _SeenGroup(Group):
+    """A group of one tick: measurements and limits in its files are looked up when they are asked for first."""
+
+    _row: int
+    _measured: "_Measured"
+    _current: CurrentKnobs
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], row: int, measured: "_Measured", current: CurrentKnobs) -> "_SeenGroup":
+        """The group in a row, with the fields that are known; `limits` are looked up where they are not among these."""
+        made = object.__new__(cls)
+        vars(made).update(fields, _row=row, _measured=measured, _current=current)
+        return made
+
+    @cached_property
+    def limits(self) -> Mapping[str, int]:
         # Strategies scale the quotas of pods, so a pod's present quota is no limit to scale again.
-        host_app_knobs = knobs if kind is GroupKind.HOST_APP else {}
-        facts = facts or PodFacts(
-            info.name,
-            _stated_class(info),
-            labels={LABEL_PRIORITY_CLASS: info.priority_band} if info.priority_band and not info.pod_uid else {},
-            limits=_limits(host_app_knobs, measured.limit_bytes(row)),
-        )
-        requests, limits = _amounts(info, kind, facts)
-        return Group(
-            path=info.path,
-            kind=kind,
-            name=facts.name if kind is not GroupKind.CONTAINER else info.container or info.name,
-            workload=facts.workload,
-            uid=info.pod_uid,
-            pod=pod,
-            qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else _stated_class(info) or facts.qos,
-            qos_source=info.qos_source,
-            kube_qos=KubeQoS(info.kube_qos)
-            if info.kube_qos
-            else KubeQoS.GUARANTEED
-            if kind is GroupKind.QOS_DIR
-            else KubeQoS.BURSTABLE,
-            priority=facts.priority,
-            labels=facts.labels,
-            annotations=facts.annotations,
-            requests=requests,
-            limits=limits,
-            cpu_millicores=measured.cpu_millicores(row),
-            throttled_ratio=measured.throttled_ratio(row),
-            memory_bytes=measured.memory_bytes(row),
-            cache_bytes=measured.cache_bytes(row),
-            memory_pressure_ratio=measured.memory_pressure(row),
-            knobs=knobs,
-            active=facts.active,
-        )
+        return _limits(self.knobs if self.kind is GroupKind.HOST_APP else {}, self._measured.limit_bytes(self._row))
+
+    @cached_property
+    def cpu_millicores(self) -> float | None:
+        return self._measured.cpu_millicores(self._row)
+
+    @cached_property
+    def throttled_ratio(self) -> float | None:
+        return self._measured.throttled_ratio(self._row)
+
+    @cached_property
+    def memory_bytes(self) -> int | None:
+        return self._measured.memory_bytes(self._row)
+
+    @cached_property
+    def cache_bytes(self) -> int | None:
+        return self._measured.cache_bytes(self._row)
+
+    @cached_property
+    def memory_pressure_ratio(self) -> float | None:
+        return self._measured.memory_pressure(self._row)
+
+    @cached_property
+    def knobs(self) -> Mapping[Knob, str]:
+        return self._current.of(self.path, _READ_KNOBS)
+
+
+def _fields(info: CgroupInfo, kind: GroupKind, facts: PodFacts | None) -> Mapping[str, Any]:
+    """What a group has besides its measurements; limits only where they are stated."""
+    stated = facts or PodFacts(
+        info.name,
+        _stated_class(info),
+        labels={LABEL_PRIORITY_CLASS: info.priority_band} if info.priority_band and not info.pod_uid else {},
+    )
+    requests, limits = _amounts(info, kind, stated)
+    group = Group(
+        path=info.path,
+        kind=kind,
+        name=stated.name if kind is not GroupKind.CONTAINER else info.container or info.name,
+        workload=stated.workload,
+        uid=info.pod_uid,
+        pod=parent(info.path) if kind is GroupKind.CONTAINER else "",
+        qos=QoSClass.NONE if kind is GroupKind.QOS_DIR else _stated_class(info) or stated.qos,
+        qos_source=info.qos_source,
+        kube_qos=KubeQoS(info.kube_qos)
+        if info.kube_qos
+        else KubeQoS.GUARANTEED
+        if kind is GroupKind.QOS_DIR
+        else KubeQoS.BURSTABLE,
+        priority=stated.priority,
+        labels=stated.labels,
+        annotations=stated.annotations,
+        requests=requests,
+        limits=limits,
+        active=stated.active,
+    )
+    looked_up = _LOOKED_UP if facts is not None else _LOOKED_UP | {"limits"}
+    return {name: value for name, value in vars(group).items() if name not in looked_up}
+
+
+_LOOKED_UP = frozenset(
+    {"cpu_millicores", "throttled_ratio", "memory_bytes", "cache_bytes", "memory_pressure_ratio", "knobs"}
+)
+"""Fields of a group that are looked up in each tick."""
 
 
 def _role(info: CgroupInfo) -> GroupKind | None:
@@ -299,7 +373,7 @@ class _Measured:
     long as the next reading is due.
     """
 
-    def __init__(self, tick: Tick, memory_pressure: Mapping[int, float]) -> None:
+    def __init__(self, tick: Tick, memory_pressure: Mapping[int, float], subtrees: Subtrees) -> None:
         self._window = tick.window
         self._columns = tick.delta.table.columns
         self._seconds = tick.delta.seconds
@@ -309,8 +383,8 @@ class _Measured:
         self._known: dict[str, list[bool] | None] = {}
         """Whether a level is recent, by row; None where it is read in each tick."""
         own = self._columns.get("cpu.oncpu_ns")
-        run_ns = None if own is None else _with_descendants(own.astype(np.float64), tick.window.cgroups)
-        self._run_ns = None if run_ns is None else run_ns.tolist()
+        rows = np.arange(len(self._ids))
+        self._run_ns = None if own is None else subtrees.sums(own.astype(np.float64), rows).tolist()
         self._listed: dict[str, list[float] | None] = {}
         """Columns as lists: a number of an array is costly to take by itself."""
 
@@ -366,17 +440,6 @@ class _Measured:
         if listed is None or not math.isfinite(value := float(listed[row])):
             return None
         return value
-
-
-def _with_descendants(own: NDArray[np.float64], cgroups: Sequence[CgroupInfo]) -> NDArray[np.float64]:
-    """Each cgroup's value with those of all below it: the probe counts a cgroup's own threads only."""
-    rows = {info.path: row for row, info in enumerate(cgroups)}
-    total = own.copy()
-    for path in sorted(rows, key=len, reverse=True):  # a path is longer than those above it
-        above = rows.get(parent(path))
-        if above is not None:
-            total[above] += total[rows[path]]
-    return total
 
 
 def _busy_millicores(window: Window) -> float | None:

@@ -17,6 +17,7 @@ from koordlet.enforcer.events import EnforcerEvent, EventLog, StepClock, of_inte
 from koordlet.enforcer.kubelet_files import NOT_KNOWN
 from koordlet.enforcer.leases import Lease, Leases
 from koordlet.enforcer.limits.budgets import Budgets
+from koordlet.enforcer.limits.lacks import Lacks
 from koordlet.enforcer.limits.nested_quotas import NestedQuotas
 from koordlet.enforcer.plan import Declined, Planner, WritePlan
 from koordlet.enforcer.protected import ProtectedCgroups
@@ -81,6 +82,7 @@ class Decisions:
         self._nested_quotas = nested_quotas
         self._log = log
         self._clock = clock
+        self._lacks = Lacks()
 
     def follow(self, settings: EnforcerSettings) -> None:
         """Follow other budgets; what was granted counts on."""
@@ -93,6 +95,7 @@ class Decisions:
     ) -> None:
         """Renew, write or decline each of the winners."""
         made = _Round(protection, carried)
+        self._lacks.keep(protection.classes)
         decided = self._decide(winners, made)
         granted = {target for target, knob in winners if knob is Knob.CPU_MAX} - decided.not_granted
         lacking, dependent = self._nested_quotas.not_together(granted)
@@ -129,6 +132,8 @@ class Decisions:
             try:
                 plan = self._plan(owner, wanted, schemata, made)
             except Declined as why:
+                if why.outcome is Outcome.UNSUPPORTED and lease is None:
+                    self._lacks.note(setting, why.reason, self._clock.monotonic_seconds)
                 found.events.append(of_intent(setting, why.outcome, why.reason, file=why.file))
                 may_stay = why.outcome in (Outcome.OVER_BUDGET, Outcome.BACKING_OFF) or why.reason.endswith(NOT_KNOWN)
                 if lease is not None and may_stay and lease.setting.protocol_state == setting.protocol_state:
@@ -181,6 +186,9 @@ class Decisions:
         backoff_reason = self._leases.backoff_reason(owner)
         if backoff_reason:
             raise Declined(Outcome.BACKING_OFF, backoff_reason)
+        lack = self._lacks.reason(setting, self._clock.monotonic_seconds)
+        if lack and owner not in self._leases.active:
+            raise Declined(Outcome.UNSUPPORTED, lack)
         if setting.knob == Knob.RESCTRL_GROUP:
             forbidden = made.protection.forbids(
                 setting.knob,

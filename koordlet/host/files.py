@@ -102,7 +102,15 @@ class KeptFiles:
 
 def flat_keyed(content: bytes) -> dict[bytes, int]:
     """Parse `key value` lines (cpu.stat, memory.stat, vmstat). Raises ValueError on a line of another shape."""
+    return {key: int(word) for key, word in flat_words(content).items()}
+
+
+def flat_words(content: bytes) -> dict[bytes, bytes]:
+    """The same lines with values as they are written: of a long file few are made numbers.
+
+    Raises ValueError on a line of another shape.
+    """
     tokens = content.split()
     if len(tokens) % 2:
         raise ValueError(f"{len(tokens)} words where key-value pairs were expected")
-    return dict(zip(tokens[::2], map(int, tokens[1::2]), strict=True))
+    return dict(zip(tokens[::2], tokens[1::2], strict=True))

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry
 
 from api.plugin import Unsupported
 from koordlet.agent.agent import Agent
@@ -27,6 +27,7 @@ from koordlet.metrics.health import TickHealth, few_at_once, for_certificates_on
 from koordlet.metrics.koordinator_names import KoordinatorMetrics
 from koordlet.metrics.node_state import NodeStateKeeper
 from koordlet.metrics.priorities import PriorityMetrics
+from koordlet.metrics.spread import scrape_application
 from koordlet.metrics.verdicts import VerdictMetrics
 from koordlet.node_page.application import with_page
 from koordlet.node_page.values import Section
@@ -118,7 +119,7 @@ def open_metrics(
         registry.register(koordinator)
     health = TickHealth(settings.interval_seconds)
     keeper = NodeStateKeeper(agent, control, settings, version, evidence)
-    pages = with_page(settings.page, keeper.state, make_wsgi_app(registry))
+    pages = with_page(settings.page, keeper.state, scrape_application(registry))
     pages = few_at_once(pages)
     app = with_health(health, for_certificates_only(pages) if table.client_ca else pages)
     try:

@@ -167,13 +167,14 @@ class Observation:
 
     @cached_property
     def _by_weight(self) -> Shares:
+        classes = self._classes  # not self: a cycle would keep the tick's columns until the next full collection
         return Shares(
             self.cgroups,
             self.subtrees,
             self.wanted_cores,
             self.weights,
             cpus=len(self.capabilities.cpus),
-            is_best_effort=lambda path: self.classes_within(path) == _BEST_EFFORT,
+            is_best_effort=lambda path: classes.within(path) == _BEST_EFFORT,
         )
 
     def _number(self, column: Floats | None, path: str) -> float:

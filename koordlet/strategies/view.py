@@ -111,7 +111,7 @@ class NodeInfo:
         return max(self.cpu_millicores - self.allocatable.get(CPU, self.cpu_millicores), 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """One cgroup that strategies may act on."""
 

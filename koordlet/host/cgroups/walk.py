@@ -110,12 +110,20 @@ class CgroupWalk:
         self._added, self._removed, self._owners = {}, {}, {}
         if "/" not in self._directories:
             self._enter("/", self._mount, None)
-        for position, path in enumerate(list(self._directories)):
-            directory = self._directories.get(path)
+        directories, fstat = self._directories, os.fstat
+        for position, path in enumerate(list(directories)):
+            directory = directories.get(path)
             if directory is None:
                 continue
+            try:
+                status = fstat(directory.fd)
+            except OSError:
+                self._leave(path)
+                continue
             forced = everything or (position + self._scans) % self._relist_every == 0
-            self._revisit(path, directory, forced=forced)
+            links = status.st_nlink
+            if forced or not links or links != directory.links or status.st_uid != directory.owner_uid:
+                self._revisit(path, directory, status, forced=forced)
         return CgroupChange(self._added, self._removed, self._owners)
 
     def _enter(self, path: str, name: str, above: _Directory | None) -> None:
@@ -141,12 +149,7 @@ class CgroupWalk:
             directory.links, directory.children = status.st_nlink, self._children(directory)
             entered += [(_join(path, child), child, directory) for child in sorted(directory.children, reverse=True)]
 
-    def _revisit(self, path: str, directory: _Directory, *, forced: bool) -> None:
-        try:
-            status = os.fstat(directory.fd)
-        except OSError:
-            self._leave(path)
-            return
+    def _revisit(self, path: str, directory: _Directory, status: os.stat_result, *, forced: bool) -> None:
         links = status.st_nlink
         if links == 0 or (forced and not self._still_there(directory)):
             self._leave(path)

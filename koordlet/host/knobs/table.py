@@ -5,6 +5,7 @@ does not do, the row names a function of the module beside this one.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from api.intents import Knob, Setting
 from koordlet.host.attribute_formats import Format
@@ -412,4 +413,10 @@ def check(setting: Setting) -> None:
     """Raise ValueError, naming the fault, for a setting whose value no host could take."""
     if "\0" in setting.value or "\0" in setting.target:
         raise ValueError("a NUL character")
-    KNOBS[setting.knob].values.check(setting.knob, setting.value.strip())
+    _check_value(setting.knob, setting.value.strip())
+
+
+@lru_cache(maxsize=1024)
+def _check_value(knob: Knob, value: str) -> None:
+    """Hundreds of cgroups are given one value; a fault is found anew each time."""
+    KNOBS[knob].values.check(knob, value)

@@ -316,3 +316,25 @@ def test_a_kernel_without_scheduling_identities_is_told_of(host: FakeHost) -> No
         host.file(path, "cpu.bvt_warp_ns").write_text("0\n")
     again = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {})
     assert Knob.CPU_BVT not in again.node.lacking
+
+
+def test_a_pod_that_is_told_of_otherwise_is_described_anew(host: FakeHost) -> None:
+    told = [PodFacts("shop/web", QoSClass.LS, requests={CPU: 500}), None, PodFacts("shop/web", QoSClass.BE)]
+    present: list[PodFacts | None] = [None]
+    builder = NodeViewBuilder(host.tree, Knobs(host.tree), lambda _uid: present[0])
+    found = []
+    tick = make_tick()
+    for present[0] in told:
+        pod = builder.view(tick, {}).pods[0]
+        assert builder.view(tick, {}).pods[0].requests is pod.requests, "described anew without a change"
+        found.append((pod.qos, dict(pod.requests)))
+    assert found == [(QoSClass.LS, {CPU: 500}), (QoSClass.NONE, {}), (QoSClass.BE, {})]
+
+
+def test_a_quota_is_read_once_a_strategy_asks_for_limits(host: FakeHost) -> None:
+    app = NodeViewBuilder(host.tree, Knobs(host.tree)).view(make_tick(), {}).host_apps[0]
+    if host.file("/batch", "cpu.max").exists():
+        host.file("/batch", "cpu.max").write_text("50000 100000\n")
+    else:
+        host.file("/batch", "cpu.cfs_quota_us").write_text("50000\n")
+    assert app.limits == {CPU: 500}

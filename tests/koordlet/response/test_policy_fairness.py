@@ -1,5 +1,7 @@
 """What the response owes others: entitlement, bystanders, held locks, refusals, dry runs, starved culprits."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -329,3 +331,16 @@ def test_one_that_wakes_in_a_directory_limited_as_one_ends_the_limit_unless_it_i
         steps += [(second, step.culprit, step.kind) for step in response.steps]
     assert steps[0] == (0, "/batch", StepKind.APPLIED)
     assert ((7, "/batch", StepKind.REVERTED) in steps) is (costs == 0)
+
+
+def test_a_tick_is_let_go_without_a_collection() -> None:
+    """Its columns are megabytes on a full node: a cycle of references would keep those of many ticks."""
+    seen = tick(0.0, used={WEB: 0.3, HOG: 3.0}, waits={WEB: 0.4, HOG: 5.0}, lost={HOG: 0.4})
+    assert seen.claim(WEB, "cpu") > 0
+    there = weakref.ref(seen)
+    gc.disable()
+    try:
+        del seen
+        assert there() is None
+    finally:
+        gc.enable()
