@@ -19,8 +19,8 @@ def test_variance_is_nobodys_doing(kernel: Kernel) -> None:
         pytest.skip(reason)
     assert kernel.btf
     try:
-        with two_readers(SECONDS, 0.5, 100) as readings:
-            shares = list(readings)[-1]
+        with two_readers(0.5, 100) as readers:
+            shares = list(readers.readings(SECONDS))[-1]
     except OSError as error:
         pytest.skip(f"no disk with lognormal service: {error}")
     for share in shares.values():

@@ -24,13 +24,14 @@ MIB = 1 << 20
 SMALL_NODE_KIB = 3 << 20
 SLEEPERS_BYTES = 48 * MIB
 
-# <bytes> <bytes at a time> <pause>: takes memory that no page of is like another, says "done" and sleeps.
+# <bytes> <bytes at a time> <pause>: takes memory that no page of is all alike, says "done" and sleeps.
 TAKER = """
 import mmap, os, sys, time
 size, step, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 kept = mmap.mmap(-1, size)
+noise = os.urandom(step)
 for at in range(0, size, step):
-    kept[at : at + step] = os.urandom(step)
+    kept[at : at + step] = noise
     time.sleep(pause)
 print("done", flush=True)
 sys.stdin.readline()
@@ -193,7 +194,7 @@ def test_on_a_short_node_those_who_take_pages_bear_it(
             readings.append(probe.read())
             return swapped(readings[-1], hog) >= 32 * MIB and hog.cgroup_id in blame(readings[-1], reader)
 
-        wait_for(is_pushed, interval_seconds=0.5, check=lambda: str(flood.poll()))
+        wait_for(is_pushed, 180.0, interval_seconds=0.5, check=lambda: str(flood.poll()))
         reading = readings[-1]
         every = int(reading.tables[CGROUP].columns["blockio.swapped_bytes"].sum())
         assert swapped(reading, hog) >= 0.7 * every

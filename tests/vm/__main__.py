@@ -25,7 +25,7 @@ def _cpus() -> int:
 @click.option("--group", "groups", default="", help="Comma-separated test groups; all by default.")
 @click.option("--cache", type=click.Path(path_type=Path), default=default_cache, help="Packages and images.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/vm"), show_default=True)
-@click.option("--timeout", "timeout_seconds", default=2400.0, show_default=True, help="For one kernel, boot included.")
+@click.option("--timeout", "timeout_seconds", default=3600.0, show_default=True, help="For one kernel, boot included.")
 @click.option("--jobs", type=click.IntRange(min=1), default=_cpus, help="Kernels booted at once; one for each CPU.")
 @click.option("--beside", default="", help="A shell command for this machine, run in place of one of the kernels.")
 def main(kernels: str, groups: str, cache: Path, output: Path, timeout_seconds: float, jobs: int, beside: str) -> None:

@@ -128,6 +128,8 @@ def _write_parameters(guest: Guest, command: str, results: Path) -> None:
 
 def _qemu_command(guest: Guest, results: Path, scratch: Path) -> list[str]:
     append = "console=ttyS0 loglevel=5 panic=-1 psi=1 net.ifnames=0 mitigations=off nokaslr no_hash_pointers"
+    # An emulated CPU clears and moves pages so slowly that the watchdog takes a pass of kcompactd for a lockup.
+    append += " init_on_alloc=0 sysctl.vm.compaction_proactiveness=0 watchdog_thresh=30"
     shares = (("host", Path("/"), ",readonly=on,multidevs=remap"), ("results", results, ""))
     share_options = [
         option

@@ -31,9 +31,12 @@ MATRIX = (
 LONG_GROUPS = {
     "churn": ("6.12",),
     "detect_bench": ("newest",),
+    "enforcer": ("6.1-cgroup1", "newest"),
     "enforcer_guardian": ("6.12",),
     "enforcer_kill": ("newest",),
     "full_node": ("6.1-cgroup1", "newest"),
+    "ingress": ("6.1-cgroup1", "6.12"),
+    "memory_story": ("6.1", "6.1-cgroup1"),
     "net_paths": ("newest",),
     "privileges": ("6.12",),
     "slowdown": ("newest",),
