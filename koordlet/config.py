@@ -219,7 +219,7 @@ class AgentSettings(SettingsTable, frozen=True):
     """Settings of the agent: the tables of the file."""
 
     interval_seconds: Seconds = 1.0
-    """Time between ticks."""
+    """Time between ticks; one on which a verdict depends may come after half of it."""
     history_seconds: Annotated[float, Meta(ge=2, le=3600)] = 70.0
     """Time that frames are kept in memory."""
     root: str = "/"

@@ -156,6 +156,17 @@ class RuleEngine:
         """
         return np.asarray((self._harm() & ~self._by_usual_values()).any(axis=0))
 
+    @property
+    def is_next_decisive(self) -> bool:
+        """Whether a loss that the newest tick showed, measured and not compared with what is usual, needs but one more
+        tick for its verdict."""
+        tick, memory = self.tick, self.memory
+        if tick is None:
+            return False
+        waiting = tick.met & ~memory.is_open & ~self._by_usual_values() & self._by_others
+        waiting &= self.held + 1 == tick.needed
+        return bool((waiting & (self._hysteresis.cooldown_left_ns(memory, tick.now_ns) == 0)).any())
+
     def told(self) -> Flags:
         """Cgroups with an open verdict by what was seen, or that lack one only for their share: were waits learned by
         such a tick, harm that comes after a fair division would have to exceed what that cost."""
@@ -216,14 +227,17 @@ class RuleEngine:
     def _harm(self) -> Flags:
         if self.tick is None:
             return np.zeros(self.memory.is_open.shape, dtype=np.bool_)
-        opening = self.tick.met & ~self.memory.is_open & (2 * self.held >= self.tick.needed)
+        opening: Flags = self.tick.met & ~self.memory.is_open
+        opening[opening] = 2 * self.held[opening] >= self.tick.needed[opening]
         return (self.memory.is_open | opening) & self._by_others
 
     def _outlasting(self) -> Flags:
         if self.tick is None:
             return np.zeros(self.memory.is_open.shape, dtype=np.bool_)
-        told = (self.tick.now_ns - self.memory.opened_ns) / SECOND_NS + self.memory.earlier_seconds
-        return self.memory.is_open & (told > self._policy.exclude_seconds) & self._by_usual_values()
+        found: Flags = self.memory.is_open & self._by_usual_values()
+        told = (self.tick.now_ns - self.memory.opened_ns[found]) / SECOND_NS + self.memory.earlier_seconds[found]
+        found[found] = told > self._policy.exclude_seconds
+        return found
 
     def _by_usual_values(self) -> Flags:
         """Return for each rule, shape (rules, 1), whether its verdicts depend on usual values."""
@@ -275,7 +289,9 @@ class RuleEngine:
 
     def _at_once_for(self, tick: RuleTick, candidates: Flags) -> Flags:
         """Mark rows whose loss is so large, and mostly seen directly to be another's doing, that one tick is enough."""
-        strong = candidates & (tick.counted >= np.maximum(tick.plain, tick.limits) * self._at_once)
+        strong = candidates.copy()
+        at_once = np.broadcast_to(self._at_once, strong.shape)[strong]
+        strong[strong] = tick.counted[strong] >= np.maximum(tick.plain[strong], tick.limits[strong]) * at_once
         for place in np.flatnonzero(strong.any(axis=1)).tolist():
             for name, rows in self._updates.by_symptom(tick, place, np.flatnonzero(strong[place])):
                 signal, table = tick.signals[name], self.symptoms[name].blame.table

@@ -42,6 +42,9 @@ from detector.view import View, prune, ref_of
 NAME_RETENTION_NS = 12 * 10**9
 """Time for which a cgroup that is gone keeps its name, so that a culprit that has just exited can be named."""
 
+EARLY_RATIO = 0.75
+"""Of the time between the two frames before, the most that a frame comes after the last one if it is an early one."""
+
 FORGET_INTERVAL_NS = 3600 * 10**9
 """Faded baselines are dropped when the wall clock enters another such span, which needs no state."""
 
@@ -170,6 +173,11 @@ class Judge:
             self.settings = msgspec.structs.replace(self.settings)
         return taken
 
+    @property
+    def is_next_decisive(self) -> bool:
+        """Whether the next frame can open a verdict on what the newest one showed first, and so should come early."""
+        return self._engine.is_next_decisive
+
     def diagnose(self, path: str) -> tuple[RuleDiagnosis, ...]:
         """Return a diagnosis of a cgroup in the newest tick by each rule, in their order.
 
@@ -197,7 +205,9 @@ class Judge:
         verdicts = self._engine.step(view, frame.monotonic_ns, self._suspicious(view), between)
         between()
         engine, longest = self._engine, self.settings.baselines.exclude_seconds
-        self.baselines.learn(seen, now_seconds, engine.harmed(), engine.outlasted(), engine.unusual(), engine.told())
+        if not self._is_early:
+            harmed, outlasted, unusual, told = engine.harmed(), engine.outlasted(), engine.unusual(), engine.told()
+            self.baselines.learn(seen, now_seconds, harmed, outlasted, unusual, told)
         if self._frames[-2].wall_ns // FORGET_INTERVAL_NS != frame.wall_ns // FORGET_INTERVAL_NS:
             self.baselines.forget(now_seconds)
         before_seconds = self._frames[-2].wall_ns / 1e9
@@ -281,10 +291,24 @@ class Judge:
             if len(kept) < len(self._gone_refs):
                 self._gone_refs = {path: ref for path, ref in self._gone_refs.items() if path in kept}
 
+    def _gap_seconds(self, back: int) -> float:
+        """Time between the newest frame but `back` and the one before that."""
+        return (self._frames[-back].monotonic_ns - self._frames[-back - 1].monotonic_ns) / 1e9
+
+    @property
+    def _is_early(self) -> bool:
+        """Whether the newest frame came amid an interval, to tell whether what the one before showed lasts.
+
+        It is judged by what was lost since, of which that one knows nothing.
+        """
+        return len(self._frames) > 2 and self._gap_seconds(1) <= EARLY_RATIO * self._gap_seconds(2)
+
     def _view(self) -> View:
         wanted, names = self._columns, {one: path for one, (path, _when) in self._gone.items()}
         span = self.settings.span_seconds
         window, refs = Window(self._frames), self._gone_refs
+        if self._is_early:
+            span = min(span, self._gap_seconds(1))
         return View(window, wanted, span_seconds=span, gone=names, gone_refs=refs, tree=self._cgroups.tree)
 
     def _cpi2_sample(self, view: View) -> Sampled | None:

@@ -67,6 +67,11 @@ class Detection:
         return self._shares.without_withheld(self.judge.open_verdicts)
 
     @property
+    def is_next_decisive(self) -> bool:
+        """Whether the next frame can open a verdict on what the newest one showed first."""
+        return not self._is_failing and self.judge.is_next_decisive
+
+    @property
     def turnarounds(self) -> Turnarounds | None:
         """Requests of the newest frame with their baselines; None where none are measured or judging failed."""
         return None if self._is_failing else self.judge.turnarounds

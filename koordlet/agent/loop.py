@@ -24,6 +24,12 @@ _log = logging.getLogger(__name__)
 _SETTLED_TICKS = 5
 """Ticks after which most of what the agent keeps for life is there."""
 
+_LEAST_SPLIT_SECONDS = 1.0
+"""Intervals shorter than this are soon over."""
+
+_EARLY_APART_SECONDS = 5.0
+"""Least time between two early ticks: losses that come and go cost no more than a tenth of a tick more a second."""
+
 
 class FrameSource(Protocol):
     """The part of `Agent` that the loop needs."""
@@ -97,7 +103,7 @@ class AgentLoop:
         """
         let_others_first()
         failures = 0
-        for number, _ in enumerate(_due(interval_seconds, stop)):
+        for number, _ in enumerate(_due(interval_seconds, stop, self._is_next_decisive)):
             if number == _SETTLED_TICKS:
                 gc.collect()
                 gc.freeze()  # later collections pass over what the start made: tens of milliseconds amid a tick
@@ -113,6 +119,9 @@ class AgentLoop:
                 if failures == 1:
                     _log.exception("a tick failed; trying again")
 
+    def _is_next_decisive(self) -> bool:
+        return self._detection is not None and self._detection.is_next_decisive
+
     def _judge(self, frame: Frame) -> Sequence[Verdict]:
         if self._detection is None:
             return ()
@@ -127,10 +136,18 @@ class AgentLoop:
         return Tick.of(window, verdicts, self._detection.open_verdicts, self._detection.turnarounds)
 
 
-def _due(interval_seconds: float, stop: Event) -> Iterator[None]:
-    """Yield at fixed times until `stop` is set; a late tick is not made up for."""
-    due = time.monotonic()
+def _due(interval_seconds: float, stop: Event, is_next_decisive: Callable[[], bool]) -> Iterator[None]:
+    """Yield at fixed times until `stop` is set; a late tick is not made up for.
+
+    Where the next tick will tell whether a loss that was just seen lasts, it comes after half the interval, at most a
+    second, and those after it are counted from there.
+    """
+    due, may_be_early = time.monotonic(), 0.0
     while not stop.is_set():
         yield
-        due = max(due + interval_seconds, time.monotonic())
+        step = interval_seconds
+        if step >= _LEAST_SPLIT_SECONDS and due >= may_be_early and is_next_decisive():
+            step = min(step / 2, 1.0)
+            may_be_early = due + _EARLY_APART_SECONDS
+        due = max(due + step, time.monotonic())
         stop.wait(max(due - time.monotonic(), 0))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
+from typing import ClassVar
 
 import pytest
 
@@ -15,6 +16,7 @@ from api.intents import Intent, Knob
 from api.verdict_text import ENTITLED
 from api.verdicts import Verdict, VerdictState
 from detector.judging.judge import Judge, JudgeSettings
+from koordlet.agent import loop
 from koordlet.agent.detection import Detection
 from koordlet.agent.entitled_parts import EntitledParts
 from koordlet.agent.frame_store import FrameStore
@@ -220,3 +222,56 @@ def test_a_loss_is_split_by_what_control_has_seen_in_the_tick_and_without_it_tol
     assert [verdict.evidence[ENTITLED] for verdict in sink.ticks[-1].open_verdicts] == [0.1]
     assert len(sink.ticks) == 5
     assert not any(ENTITLED in line.evidence for tick in judged.ticks for line in tick.verdicts), "a replay has none"
+
+
+class Clock(Event):
+    """Stands still but for waits; ends after so many ticks."""
+
+    def __init__(self, ticks: int) -> None:
+        super().__init__()
+        self.now, self._left = 100.0, ticks
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0.0
+        self._left -= 1
+        return self._left <= 0
+
+    def is_set(self) -> bool:
+        return self._left <= 0
+
+
+@pytest.mark.parametrize(
+    ("interval", "decisive", "expected"),
+    [
+        pytest.param(1.0, [], [0, 1, 2, 3, 4], id="calm"),
+        pytest.param(1.0, [2], [0, 1, 2, 2.5, 3.5, 4.5], id="once"),
+        pytest.param(1.0, range(9), [0, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.0], id="at-most-one-in-five-seconds"),
+        pytest.param(10.0, [1], [0, 10, 11, 21], id="at-most-a-second-later"),
+        pytest.param(0.5, range(9), [0, 0.5, 1, 1.5], id="short-ones-are-not-divided"),
+    ],
+)
+def test_a_tick_that_decides_comes_early(
+    monkeypatch: pytest.MonkeyPatch, interval: float, decisive: Sequence[int], expected: Sequence[float]
+) -> None:
+    """The number of each tick after which the next one is decisive, and the times of the ticks."""
+    clock = Clock(len(expected))
+    monkeypatch.setattr(loop.time, "monotonic", clock.monotonic)
+    ticks: list[float] = []
+
+    class Source:
+        lost: ClassVar[Counter[str]] = Counter()
+
+        def collect(self) -> Frame:
+            ticks.append(clock.now - 100.0)
+            raise OSError("no frame, which the loop counts")
+
+    class Decisive(Detection):
+        @property
+        def is_next_decisive(self) -> bool:
+            return len(ticks) - 1 in decisive
+
+    AgentLoop(Source(), detection=Decisive(Judge(JudgeSettings()))).run(interval, clock)  # type: ignore[arg-type]
+    assert ticks == expected
