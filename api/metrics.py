@@ -111,7 +111,12 @@ _INTERRUPTED = "Time interrupts took on top of the cgroup's running threads"
 
 METRICS: tuple[Metric, ...] = (
     # cpu
-    counter("cpu.oncpu_ns", "cgroup_cpu_oncpu", Unit.NS, "Time threads of the cgroup ran on a CPU"),
+    counter(
+        "cpu.oncpu_ns", "cgroup_cpu_oncpu", Unit.NS, "Time threads of the cgroup ran on a CPU, without stolen time"
+    ),
+    counter(
+        "cpu.held_ns", "", Unit.NS, "Time threads of the cgroup held a CPU, with what was stolen from it and interrupts"
+    ),
     counter("cpu.wait_ns", "", Unit.NS, "Time runnable threads of the cgroup waited for a CPU, measured as a whole"),
     counter("cpu.wait_count", "cgroup_cpu_waits", Unit.COUNT, "Run-queue waits that ended"),
     gauge("cpu.weight", "cgroup_cpu_weight", Unit.COUNT, "cpu.weight, from cpu.shares where the hierarchy is v1"),
@@ -504,6 +509,12 @@ METRICS: tuple[Metric, ...] = (
         "cgroup_net_own_interrupt",
         Unit.NS,
         "Receive interrupt time on top of the cgroup's running threads for packets it sent or received itself",
+    ),
+    counter(
+        "net.softirq_deferred_ns",
+        "cgroup_net_deferred_interrupt",
+        Unit.NS,
+        "Receive interrupt time that kernel threads took for packets that the cgroup sent or received itself",
     ),
     counter(
         "net.backlog_delay_ns",

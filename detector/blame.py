@@ -27,20 +27,27 @@ class Blame:
         """The table without those rows."""
         return Blame(self.victims[~rows], self.culprits[~rows], self.amounts[~rows])
 
+    def scaled(self, parts: Floats) -> "Blame":
+        """The table with each row times its part; those of which nothing is left are gone."""
+        kept = parts > 0
+        return Blame(self.victims[kept], self.culprits[kept], (self.amounts * parts)[kept])
+
     def moved(self, amounts: Floats, culprit: int) -> "Blame":
         """The table with a part of each row, given by `amounts`, on another culprit."""
-        victims, culprits = (
-            np.concatenate([self.victims, self.victims]),
-            np.concatenate([self.culprits, np.full(len(amounts), culprit, dtype=np.uint64)]),
-        )
-        both = np.concatenate([self.amounts - amounts, amounts])
-        order = np.lexsort((culprits, victims))
-        order = order[both[order] > 0]
-        victims, culprits = victims[order], culprits[order]
-        first = np.concatenate([[True], (victims[1:] != victims[:-1]) | (culprits[1:] != culprits[:-1])])[: len(order)]
-        starts = np.flatnonzero(first)
-        sums = np.add.reduceat(both[order], starts) if len(starts) else np.zeros(0)
-        return Blame(victims[starts], culprits[starts], sums)
+        if not len(self._owners):
+            return self
+        # A victim's row of that culprit stands, or belongs, after those of lesser ids.
+        place = self._starts + np.add.reduceat((self.culprits < np.uint64(culprit)).astype(np.intp), self._starts)
+        near = np.minimum(place, len(self.victims) - 1)
+        stands = (place == near) & (self.victims[near] == self._owners) & (self.culprits[near] == np.uint64(culprit))
+        sums, left = np.add.reduceat(amounts, self._starts), self.amounts - amounts
+        left[place[stands]] += sums[stands]
+        fresh = ~stands & (sums > 0)
+        victims = np.insert(self.victims, place[fresh], self._owners[fresh])
+        culprits = np.insert(self.culprits, place[fresh], np.uint64(culprit))
+        both = np.insert(left, place[fresh], sums[fresh])
+        kept = both > 0
+        return Blame(victims[kept], culprits[kept], both[kept])
 
     def sums(self, victims: Ids, *, named: bool = False) -> Floats:
         """Sum of each victim's blame; with `named`, without the folded pairs."""
@@ -116,31 +123,32 @@ def _by_pair(table: Table, column: str) -> tuple[Ids, Ids, NDArray[np.uint64]]:
 def _matched(
     victims: Ids, culprits: Ids, old_victims: Ids, old_culprits: Ids, then: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Earlier amounts of the later pairs, by way of one dense square of the cgroups that occur; 0 for new pairs.
+    """Earlier amounts of the later pairs; 0 for new ones.
 
     A table that grows too long folds its smallest pairs into `OTHER_ID`: it takes over their earlier amounts.
     """
     if not len(victims) or not len(old_victims):
         return np.zeros(len(victims), dtype=np.uint64)
-    known_victims = victims[np.concatenate([[True], victims[1:] != victims[:-1]])]
-    known_culprits = np.unique(culprits)
-    width = len(known_culprits)
-    places = _codes(victims, known_victims)[0] * width + _codes(culprits, known_culprits)[0]
-    square = np.zeros(len(known_victims) * width, dtype=np.uint64)
-    stays = np.zeros(len(square), dtype=np.bool_)
-    stays[places] = True
-    row, here = _codes(old_victims, known_victims)
-    column, there = _codes(old_culprits, known_culprits)
-    both = here & there & stays[row * width + column]
-    square[row[both] * width + column[both]] = then[both]
-    earlier = square[places]
+    firsts = np.concatenate([[True], victims[1:] != victims[:-1]])
+    known_victims, rows = victims[firsts], np.cumsum(firsts) - 1
+    known_culprits, columns = np.unique(culprits, return_inverse=True)
+    codes = rows * len(known_culprits) + columns
+    old_rows, here = _codes(old_victims, known_victims)
+    old_columns, there = _codes(old_culprits, known_culprits)
+    old_codes = old_rows * len(known_culprits) + old_columns
+    place = np.minimum(np.searchsorted(codes, old_codes), len(codes) - 1)
+    both = here & there & (codes[place] == old_codes)
+    earlier = np.zeros(len(victims), dtype=np.uint64)
+    earlier[place[both]] = then[both]
     folded = np.zeros(len(known_victims), dtype=np.uint64)
-    np.add.at(folded, row[here & ~both], then[here & ~both])
+    np.add.at(folded, old_rows[here & ~both], then[here & ~both])
     others = culprits == np.uint64(OTHER_ID)
-    earlier[others] += folded[places[others] // width]
-    return np.asarray(earlier, dtype=np.uint64)
+    earlier[others] += folded[rows[others]]
+    return earlier
 
 
 def _codes(ids: Ids, known: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    return place, known[place] == ids
+    """Place of each id among the known ones, valid where the second array is true; only distinct ids are looked up."""
+    distinct, inverse = np.unique(ids, return_inverse=True)
+    place = np.minimum(np.searchsorted(known, distinct), len(known) - 1)
+    return place[inverse], (known[place] == distinct)[inverse]

@@ -1,7 +1,8 @@
 """View: one tick as rates for symptoms, each column and blame table computed once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,15 @@ from detector.cgroup_tree import CgroupTree
 from detector.cpi2.sampler import Sampled
 from detector.ring import positions
 
+MadeT = TypeVar("MadeT")
+
 NO_NAMES: Mapping[int, str] = {}
 NO_REFS: Mapping[str, CgroupRef] = {}
 CPU_BLAME = "cpu.blame"
 LEAST_INTERRUPTED = 0.05
 """Part of a culprit's time on CPUs from which interrupts on top of it count; all have some for the timer."""
 _WORK_COLUMNS = {f"kernelwork.{work}_ns": work for work in KERNEL_WORK}
+_WAIT_KERNEL, _DEFERRED = "cpu.wait_kernel_ns", "net.softirq_deferred_ns"
 _BUSY, _STOLEN, _CPUS = "hostwide.busy_ns", "hostwide.steal_ns", "hostwide.cpus"
 HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN, _CPUS))
 """Columns of the host's table that a view reads."""
@@ -71,6 +75,7 @@ class View:
         self._rates: dict[str, Floats] = {}
         self._blame: dict[str, Blame | None] = {}
         self._names: dict[int, str] | None = None
+        self._made: dict[Callable[[View], Any], Any] = {}
 
     def has(self, *columns: str) -> bool:
         """Return whether all the columns are measured."""
@@ -100,8 +105,12 @@ class View:
 
     def lost_to_others(self, *causes: str) -> Floats | None:
         """Seconds per second that others cost a cgroup, by these causes of `api.loss`; None where none is measured."""
-        ledger = lost_to_others_ns(self._columns, causes)
+        ledger = {name: lost for name, lost in self._lost_to_others.items() if name in causes}
         return total_lost_ns(ledger) * (1e-9 / self.seconds) if ledger else None
+
+    @cached_property
+    def _lost_to_others(self) -> Mapping[str, Floats]:
+        return lost_to_others_ns(self._columns)
 
     def expected(self, signal: str) -> Floats:
         """Usual value of a signal for each row; NaN where it is not known."""
@@ -143,11 +152,33 @@ class View:
         left[rows] = np.minimum(lost[rows], blame.sums(self.ids[rows]))
         return left
 
+    def once(self, make: Callable[["View"], MadeT]) -> MadeT:
+        """Return what a function makes of this view, worked out once however many symptoms ask for it."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(MadeT, self._made[make])
+
     @cached_property
     def cpu_contention(self) -> Floats | None:
         """Waits for a CPU that another cgroup or the kernel held, in seconds per second; None where not measured."""
         lost = self.lost_to_others("cpu:neighbour", "cpu:kernel")
-        return None if lost is None else self.by_others(CPU_BLAME, lost)
+        if lost is None:
+            return None
+        if (own := self._own_deferred) is not None and self.has(_WAIT_KERNEL):
+            lost = lost - own * self.rate(_WAIT_KERNEL)
+        return self.by_others(CPU_BLAME, lost)
+
+    @cached_property
+    def _own_deferred(self) -> Floats | None:
+        """Part of what the kernel's threads did that was to receive packets which a cgroup sent or received itself;
+        None where not measured.
+
+        Many packets on a CPU are handled by its ksoftirqd, for which the threads that they are for wait as any other.
+        """
+        done = sum(self.kernel_work.values())
+        if done <= 0 or not self.has(_DEFERRED):
+            return None
+        return np.clip(np.nan_to_num(self.rate(_DEFERRED)) / done, 0.0, 1.0)
 
     @property
     def kernel_work(self) -> Mapping[str, float]:
@@ -165,12 +196,14 @@ class View:
 
     @property
     def stolen(self) -> float | None:
-        """Part of the time that the host's CPUs had work in which the hypervisor did not run them; None where not
+        """Time that the hypervisor did not run the host's CPUs for each second of work that they did; None where not
         measured."""
         busy, stolen = self._of_host(_BUSY), self._of_host(_STOLEN)
         if busy is None or stolen is None:
             return None
-        return stolen / (busy + stolen) if stolen > 0 else 0.0
+        if stolen <= 0:
+            return 0.0
+        return stolen / busy if busy > 0 else None
 
     def _of_host(self, column: str) -> float | None:
         """Growth of a counter of nanoseconds of the host, in seconds per second; None where it is not measured."""
@@ -201,9 +234,19 @@ class View:
             return None
         blame = blame_between(whole[0], whole[-1], table)
         if table == CPU_BLAME:
-            blame = self._without_interrupts(blame)
+            blame = self._without_interrupts(self._without_own_packets(blame))
         own = self._own_subtree(blame)
         return blame.without(own) if own.any() else blame
+
+    def _without_own_packets(self, blame: Blame) -> Blame:
+        """Take off the kernel what its threads did for the victims' own packets."""
+        own = self._own_deferred
+        if own is None or not own.any() or not len(blame.victims):
+            return blame
+        victims, inverse = np.unique(blame.victims, return_inverse=True)
+        place, known = positions(self.ids, victims)
+        parts = np.where(known, own[place], 0.0)[inverse]
+        return blame.scaled(np.where(blame.culprits == np.uint64(KERNEL_ID), 1.0 - parts, 1.0))
 
     def _without_interrupts(self, blame: Blame) -> Blame:
         """Blame on the kernel what interrupts took on top of the culprits while these held a CPU.
@@ -211,15 +254,16 @@ class View:
         Interrupts for a culprit's own packets stay with it.
         """
         taken = self.lost_to_others("cpu:irq")
-        if taken is None or not self.has("cpu.oncpu_ns") or not len(blame.victims):
+        if taken is None or not self.has("cpu.held_ns") or not len(blame.victims):
             return blame
-        ran = self.rate("cpu.oncpu_ns")
+        ran = self.rate("cpu.held_ns")
         parts = np.divide(taken, ran, out=np.zeros(len(ran)), where=(ran > 0) & np.isfinite(taken))
         parts = np.where(parts >= LEAST_INTERRUPTED, np.minimum(parts, 1.0), 0.0)
         if not parts.any():
             return blame
-        place, known = positions(self.ids, blame.culprits)
-        moved = np.where(known, parts[place], 0.0) * blame.amounts
+        culprits, inverse = np.unique(blame.culprits, return_inverse=True)
+        place, known = positions(self.ids, culprits)
+        moved = np.where(known, parts[place], 0.0)[inverse] * blame.amounts
         return blame.moved(moved, KERNEL_ID) if moved.any() else blame
 
     def _own_subtree(self, blame: Blame) -> NDArray[np.bool_]:

@@ -23,6 +23,9 @@ hosts still know the cgroup that made it; elsewhere its events are counted under
 - `net.softirq_own_ns`: of receive interrupts on top of the cgroup's own tasks, what served packets that it sent itself
   (over loopback or a veth pair) or that reached its sockets. Packets of which neither end is known count as its own up
   to as much again: they are mostly those for a socket busy in a system call.
+- `net.softirq_deferred_ns`: of receive interrupts that kernel threads handled (ksoftirqd, where there are many), what
+  served packets that the cgroup sent itself or that reached its sockets. Its threads wait for such a CPU by their own
+  doing.
 - `net.backlog_delay_ns`, `net.backlog_packets`: the wait in a CPU's backlog, over loopback, a pair, or where one CPU
   gives packets to another. It belongs to the socket that the packet reached, else to its sender.
 
@@ -55,6 +58,7 @@ CGROUP_RECORD = np.dtype(
         ("rx_ns", U64),
         ("own_rx_ns", U64),
         ("unkeyed_rx_ns", U64),
+        ("deferred_ns", U64),
         ("backlog_ns", U64),
         ("backlog_packets", U64),
         ("qdisc_ns", U64),
@@ -80,6 +84,7 @@ COLUMNS = {
     "net.tcp_retransmits": "retransmits",
     "net.drops": "drops",
     "net.softirq_rx_ns": "rx_ns",
+    "net.softirq_deferred_ns": "deferred_ns",
     "net.backlog_delay_ns": "backlog_ns",
     "net.backlog_packets": "backlog_packets",
     "net.qdisc_delay_ns": "qdisc_ns",

@@ -231,6 +231,7 @@ def _net(columns: _Columns, row: int) -> Json | None:
         "tcp_retransmits": columns.count("net.tcp_retransmits", row),
         "softirq_rx_seconds": columns.seconds("net.softirq_rx_ns", row),
         "softirq_own_seconds": columns.seconds("net.softirq_own_ns", row),
+        "softirq_deferred_seconds": columns.seconds("net.softirq_deferred_ns", row),
         "backlog_delay_seconds": columns.seconds("net.backlog_delay_ns", row),
         "qdisc_delay_seconds": columns.seconds("net.qdisc_delay_ns", row),
         "qdisc_self_seconds": columns.seconds("net.qdisc_self_ns", row),

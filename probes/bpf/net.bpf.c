@@ -302,6 +302,22 @@ static __always_inline void add_robbed(struct net_cpu *cpu, u64 length)
 		COUNT(stats->unkeyed_rx_ns, length);
 }
 
+static __always_inline void add_deferred_to(u64 owner, u64 length)
+{
+	struct net_cgroup *stats = owner == NO_OWNER ? NULL : stats_of(owner);
+
+	if (stats)
+		COUNT(stats->deferred_ns, length);
+}
+
+/* Add time of a receive interrupt that a kernel thread handles: those that wait for its CPU may wait for themselves. */
+static __always_inline void add_deferred(struct net_cpu *cpu, u64 length)
+{
+	add_deferred_to(cpu->receiver, length);
+	if (cpu->sender != cpu->receiver)
+		add_deferred_to(cpu->sender, length);
+}
+
 /* The packet's wait in the backlog belongs to the socket that it reached, else to its sender. */
 static __always_inline void add_waited(struct net_cpu *cpu)
 {
@@ -328,8 +344,11 @@ static __always_inline void end_segment(struct net_cpu *cpu, u64 now)
 	add_waited(cpu);
 	if (!cpu->arrived_skb) {
 		cpu->before_ns += length; /* what comes before the first packet is that packet's */
-	} else if (cpu->robbed != NO_OWNER) {
-		add_robbed(cpu, length + cpu->before_ns);
+	} else {
+		if (cpu->robbed != NO_OWNER)
+			add_robbed(cpu, length + cpu->before_ns);
+		else if (cpu->deferred)
+			add_deferred(cpu, length + cpu->before_ns);
 		cpu->before_ns = 0;
 	}
 	if (cpu->receiver == NO_OWNER) {
@@ -354,7 +373,8 @@ int BPF_PROG(on_softirq_entry, unsigned int vector)
 	if (vector != NET_RX_SOFTIRQ)
 		return 0;
 	task = bpf_get_current_task_btf();
-	cpu->robbed = task->pid && !serves_kernel(task) ? task_cgroup(task) : NO_OWNER;
+	cpu->deferred = task->pid && serves_kernel(task);
+	cpu->robbed = task->pid && !cpu->deferred ? task_cgroup(task) : NO_OWNER;
 	cpu->receiver = NO_OWNER;
 	cpu->sender = NO_OWNER;
 	cpu->arrived_skb = 0;

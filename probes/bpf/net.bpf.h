@@ -68,6 +68,7 @@ struct net_cgroup {
 	u64 rx_ns;
 	u64 own_rx_ns;	   /* receive interrupts on top of the cgroup's tasks for packets that it sent or received */
 	u64 unkeyed_rx_ns; /* and for packets of unknown sockets */
+	u64 deferred_ns;   /* receive interrupts that kernel threads handled for packets that it sent or received */
 	u64 backlog_ns;
 	u64 backlog_packets;
 	u64 qdisc_ns;
@@ -93,6 +94,7 @@ struct net_cpu {
 	u64 receiver;	/* owner of the socket it reached, NO_OWNER if none yet */
 	u64 sender;	/* owner of the socket it was sent from, where that is on this host */
 	u64 robbed;	/* cgroup of the task under the receive interrupt, NO_OWNER for the kernel's */
+	u64 deferred;	/* whether that task is a kernel thread, as ksoftirqd */
 	u64 before_ns;	/* of the receive interrupt, before its first packet */
 	u64 waited_ns;	/* the packet's wait in the backlog */
 	u64 arrived_skb;

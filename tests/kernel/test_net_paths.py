@@ -407,6 +407,54 @@ def test_own_packets_through_a_pair_are_own_interrupts(
     assert own >= 0.6 * lost > 0
 
 
+NET_CORE = Path("/proc/sys/net/core")
+FEW_AT_ONCE = {
+    "dev_weight": "1",
+    "dev_weight_tx_bias": "64",
+    "netdev_budget": "1",
+    "netdev_max_backlog": "20000",
+    "wmem_default": str(64 << 20),
+}
+
+
+@pytest.fixture
+def few_at_once() -> Iterator[None]:
+    """One packet for each receive interrupt: where more wait, ksoftirqd handles what comes after ten of them."""
+    before = {name: (NET_CORE / name).read_text() for name in FEW_AT_ONCE}
+    for name, value in FEW_AT_ONCE.items():
+        (NET_CORE / name).write_text(value)
+    yield
+    for name, value in before.items():
+        (NET_CORE / name).write_text(value)
+
+
+@pytest.mark.usefixtures("few_at_once")
+def test_packets_that_ksoftirqd_handles_are_their_senders(network: Network, probe: Net, pod: TestCgroup) -> None:
+    routed(network)
+    shape = f"tc -n {network.pod} qdisc replace dev eth0 root tbf limit 16mb".split()
+    subprocess.run([*shape, "rate", "8kbit", "burst", "2kb"], check=True)
+    network.send(pod, 5_000, 100)
+    before = threads_of("ksoftirqd")
+    subprocess.run([*shape, "rate", "10gbit", "burst", "16mb"], check=True)
+    network.send(pod, 1, 100)
+    ran: list[int] = []
+
+    def has_ended() -> bool:
+        ran.append(threads_of("ksoftirqd") - before)
+        return len(ran) > 1 and ran[-1] == ran[-2]
+
+    wait_for(has_ended, interval_seconds=0.2, check=lambda: str(ran))
+    told = of_cgroup(probe.read(), pod, "net.softirq_deferred_ns")
+    assert ran[-1] > 5_000_000
+    assert 0.3 * ran[-1] <= told <= 1.1 * ran[-1], ran
+
+
+def threads_of(name: str) -> int:
+    """Return for how long kernel threads of this name have run, in ns."""
+    comms = [path for path in Path("/proc").glob("[0-9]*/comm") if path.read_text().startswith(name)]
+    return sum(int((path.parent / "schedstat").read_text().split()[0]) for path in comms)
+
+
 def test_anothers_packets_are_not_own_interrupts(
     kernel: Kernel, probe: Net, network: Network, tree: CgroupTree
 ) -> None:

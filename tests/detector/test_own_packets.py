@@ -1,0 +1,63 @@
+"""Waits for kernel threads that handle packets of the cgroup that waits."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from api.frame import HOST, KERNEL_ID, Frame, Table
+from api.window import Window
+from detector.judging.judge import Judge, JudgeSettings, judged_columns
+from detector.view import CPU_BLAME, View
+from tests.detector.made_frames import BATCH, WEB, Tick, frames
+
+MS = 10**6
+
+
+def waiting(deferred_ms: Mapping[int, float], kernel_ms: float, ticks: int = 1) -> list[Frame]:
+    """/web waits 0.3 s/s behind the kernel and 0.15 behind /batch; the kernel's threads use so much of a CPU.
+
+    Of that they receive packets of each cgroup for so long.
+    """
+    columns: dict[str, Mapping[int, float]] = {
+        "cpu.wait_kernel_ns": {1: 300 * MS},
+        "cpu.wait_neighbour_ns": {1: 150 * MS},
+    }
+    if deferred_ms:
+        columns["net.softirq_deferred_ns"] = {one: amount * MS for one, amount in deferred_ms.items()}
+    made = frames([Tick(columns, {(1, KERNEL_ID): 0.3, (1, 2): 0.15})] * ticks, (WEB, BATCH))
+    used = [np.array([int(kernel_ms * MS * number)]) for number in range(len(made))]
+    return [
+        replace(frame, tables={**frame.tables, HOST: Table({}, {"kernelwork.soft_interrupts_ns": ns})})
+        for frame, ns in zip(made, used, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("deferred_ms", "kernel_ms", "left"),
+    [
+        pytest.param({1: 90}, 100, 0.03, id="its-own"),
+        pytest.param({1: 50, 2: 50}, 200, 0.225, id="a-part"),
+        pytest.param({1: 120}, 100, 0.0, id="more-than-the-threads-ran"),
+        pytest.param({2: 90}, 100, 0.3, id="anothers"),
+        pytest.param({}, 100, 0.3, id="not-measured"),
+        pytest.param({1: 90}, 0, 0.3, id="no-thread-ran"),
+    ],
+)
+def test_the_kernel_is_blamed_for_others_packets_only(
+    deferred_ms: Mapping[int, float], kernel_ms: float, left: float
+) -> None:
+    view = View(Window(waiting(deferred_ms, kernel_ms)), judged_columns())
+    blame = view.blame(CPU_BLAME)
+    assert blame is not None and view.cpu_contention is not None
+    found = dict(zip(blame.culprits.tolist(), blame.amounts.tolist(), strict=True))
+    assert found == pytest.approx({2: 0.15, **({KERNEL_ID: left} if left else {})})
+    assert view.cpu_contention[0] == pytest.approx(left + 0.15)
+
+
+def test_a_service_that_waits_for_its_own_packets_has_no_neighbour() -> None:
+    judge = Judge(JudgeSettings())
+    told = [verdict for frame in waiting({1: 100}, 100, ticks=4) for verdict in judge.step(frame)]
+    assert [verdict.lost_seconds_per_second for verdict in told] == pytest.approx([0.15])
+    assert [culprit.path for culprit in told[0].culprits] == ["/batch"]
