@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.vm import beside, images, machine
 from tests.vm.debian import Suite, UnavailableError
-from tests.vm.matrix import LONG_GROUPS, Entry, num_long_groups
+from tests.vm.matrix import KERNELS_OF_GROUP, Entry
 from tests.vm.outcomes import Row, read_lines, rows_of
 
 KERNEL_TESTS = Path("tests/kernel")
@@ -37,8 +37,8 @@ PYTEST_STATUSES = {0: "", 1: "", 5: "no test was collected"}
 class Plan:
     """A run: kernels, test groups, and directories for images and results.
 
-    Empty `groups` means all, the long ones where the matrix says; `output` gets a directory per kernel. `beside` is a
-    shell command for this machine.
+    Empty `groups` means what the matrix says; `output` gets a directory per kernel. `beside` is a shell command for
+    this machine.
     """
 
     entries: tuple[Entry, ...]
@@ -79,21 +79,21 @@ def files_of(groups: tuple[str, ...]) -> list[str]:
 
 
 def groups_of(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what the entry of this name runs of `groups`, where none means all but the long ones of others."""
+    """Return what the entry of this name runs of `groups`, where none means what the matrix says."""
     return groups or tuple(
         group
         for group in (Path(file).stem.removeprefix("test_") for file in files_of(()))
-        if name in LONG_GROUPS.get(group, (name,))
+        if name in KERNELS_OF_GROUP.get(group, (name,))
     )
 
 
 def rows_left(entry: str, label: str, groups: tuple[str, ...]) -> list[Row]:
-    """Return a row for each long group that this entry leaves to others."""
+    """Return a row for each group that this entry leaves to others."""
     if groups:
         return []
     return [
         Row(label, group, "left", f"to {' and '.join(kernels)} and to the running kernel")
-        for group, kernels in LONG_GROUPS.items()
+        for group, kernels in KERNELS_OF_GROUP.items()
         if entry not in kernels
     ]
 
@@ -125,7 +125,7 @@ def compile_sources() -> None:
 
 
 def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
-    """Boot each kernel, those with the most to do first; raises LookupError for an unknown group.
+    """Boot each kernel, the longest first; raises LookupError for an unknown group.
 
     Every row of the table comes back in the order of the matrix, of unavailable kernels too, after that of the command
     beside them.
@@ -149,7 +149,7 @@ def run(plan: Plan, on_line: Callable[[str], None]) -> list[Row]:
                 entry.name: _prepare(plan, entry, commands[entry.name], common_images, on_line)
                 for entry in plan.entries
             }
-            longest_first = sorted(plan.entries, key=num_long_groups, reverse=True)
+            longest_first = sorted(plan.entries, key=lambda entry: entry.minutes, reverse=True)
             boots = {e.name: pool.submit(_boot, plan, prepared[e.name], on_line, stop) for e in longest_first}
             return [row for job in (*here, *(boots[name] for name in prepared)) for row in job.result()]
         except BaseException:

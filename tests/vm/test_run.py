@@ -10,7 +10,7 @@ import pytest
 from tests.vm import beside, debian, images, machine, run
 from tests.vm.__main__ import exit_status
 from tests.vm.machine import Boot
-from tests.vm.matrix import LONG_GROUPS, MATRIX, Entry, num_long_groups
+from tests.vm.matrix import KERNELS_OF_GROUP, MATRIX, Entry
 from tests.vm.outcomes import Row
 
 IMAGE_OF = images.image_of
@@ -50,10 +50,10 @@ def test_a_guest_tries_any_failed_test_again() -> None:
     assert f"--reruns={run.RERUNS}" in run.pytest_command(["tests/kernel/test_cpu.py"]).split()
 
 
-def test_every_long_group_runs_under_cgroup_v2_somewhere_and_the_others_say_that_they_leave_it() -> None:
+def test_every_group_runs_under_cgroup_v2_somewhere_and_the_others_say_that_they_leave_it() -> None:
     layouts = {entry.name: entry.cgroup for entry in MATRIX}
-    assert run.files_of(tuple(LONG_GROUPS))
-    for group, kernels in LONG_GROUPS.items():
+    assert run.files_of(tuple(KERNELS_OF_GROUP))
+    for group, kernels in KERNELS_OF_GROUP.items():
         assert kernels
         assert "v2" in {layouts[name] for name in kernels}
         for name in layouts:
@@ -70,11 +70,11 @@ def test_a_row_names_the_kernels_that_run_a_left_group() -> None:
     )
 
 
-def test_what_is_asked_for_runs_everywhere_and_what_is_not_long_too() -> None:
+def test_what_is_asked_for_runs_everywhere_and_what_no_row_limits_too() -> None:
     for entry in MATRIX:
         assert run.groups_of(entry.name, ("traffic", "churn")) == ("traffic", "churn")
         assert run.rows_left(entry.name, entry.name, ("traffic",)) == []
-        assert {"cpu", "memory", "cgroups"} <= set(run.groups_of(entry.name, ()))
+        assert {"cpu", "memory", "throttle", "cgroup_facts"} <= set(run.groups_of(entry.name, ()))
 
 
 def test_kernel_that_cannot_be_had_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_interrupt_stops_the_others(monkeypatch: pytest.MonkeyPatch, two: run.Pl
         run.run(two, lambda _line: None)
 
 
-def test_kernels_with_the_most_to_do_start_first(monkeypatch: pytest.MonkeyPatch, two: run.Plan) -> None:
+def test_the_longest_kernels_start_first(monkeypatch: pytest.MonkeyPatch, two: run.Plan) -> None:
     started: list[str] = []
 
     def boot(
@@ -204,8 +204,8 @@ def test_kernels_with_the_most_to_do_start_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(run, "_sources", lambda *_: ([], []))
     entries = tuple(reversed(MATRIX))
     rows = run.run(dataclasses.replace(two, entries=entries, jobs=1), lambda _line: None)
-    assert started == [entry.name for entry in sorted(entries, key=num_long_groups, reverse=True)]
-    assert started[0] == "6.1", "its header files say that programs are compiled in it"
+    assert started == [entry.name for entry in sorted(entries, key=lambda entry: entry.minutes, reverse=True)]
+    assert started[0] == "6.1", "programs are compiled in it"
     assert [row.summary for row in rows if row.result == "FAIL"] == [entry.name for entry in entries]
 
 
