@@ -40,7 +40,7 @@ def waiting(deferred_ms: Mapping[int, float], kernel_ms: float, ticks: int = 1) 
         pytest.param({1: 90}, 100, 0.03, id="its-own"),
         pytest.param({1: 50, 2: 50}, 200, 0.225, id="a-part"),
         pytest.param({1: 120}, 100, 0.0, id="more-than-the-threads-ran"),
-        pytest.param({2: 90}, 100, 0.3, id="anothers"),
+        pytest.param({2: 90}, 100, 0.3, id="of-others"),
         pytest.param({}, 100, 0.3, id="not-measured"),
         pytest.param({1: 90}, 0, 0.3, id="no-thread-ran"),
     ],

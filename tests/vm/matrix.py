@@ -57,7 +57,7 @@ KERNELS_OF_GROUP = {
     "smt": _EACH_RELEASE,
     "stacks": _EACH_RELEASE,
     "strategy_numbers": ("6.1-cgroup1", "6.12"),
-    "swap_out": _EACH_RELEASE,
+    "swap_out": ("6.1", "newest"),
     "traffic": ("6.1", "6.12"),
     "tree_events": ("6.1-cgroup1", "6.12"),
     "triage": ("6.12",),
