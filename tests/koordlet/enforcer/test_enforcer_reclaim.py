@@ -1,6 +1,6 @@
 """Reclaim: in pieces on v2, by lowered limits on v1, which are restored each time."""
 
-import errno
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +38,31 @@ def take(host: FakeHost, amount: int, enforcer: Enforcer | None = None, **also: 
 
 
 def kernel(host: FakeHost, monkeypatch: pytest.MonkeyPatch, seen: list[str], stuck: int = 0) -> None:
-    """Files that behave as the kernel's: usage follows a lower limit down to `stuck`, below which there is EBUSY."""
+    """Files that behave as the kernel's: usage follows a lower limit down to `stuck`, which it never reaches."""
     limit, usage = host.file("/pod", "memory.limit_in_bytes"), host.file("/pod", "memory.usage_in_bytes")
     real = Path.write_text
 
     def write(path: Path, text: str, *rest: Any, **more: Any) -> int:
         if path == limit:
             seen.append(text)
-            if 0 <= int(text) < stuck:
-                raise OSError(errno.EBUSY, "busy")
-            if 0 <= int(text) < int(usage.read_text()):
-                real(usage, f"{text}\n")
-                real(host.file("/pod", "memory.stat"), f"total_rss 0\ntotal_inactive_file {text}\n")
         return real(path, text, *rest, **more)
 
+    def lower(path: Path, lowered: int, deadline: float) -> bool:
+        assert path == limit
+        assert deadline > time.monotonic()
+        seen.append(str(lowered))
+        if lowered < stuck:
+            return False
+        for file, text in (
+            (limit, f"{lowered}\n"),
+            (usage, f"{lowered}\n"),
+            (host.file("/pod", "memory.stat"), f"total_rss 0\ntotal_inactive_file {lowered}\n"),
+        ):
+            real(file, text)
+        return True
+
     monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr("koordlet.host.cgroups.reclaim._lower", lower)
 
 
 def test_on_v1_a_lowered_limit_takes_memory_and_is_put_back_each_time(
