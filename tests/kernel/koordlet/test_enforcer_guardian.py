@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.beside]
 
 HOST = HostTree()
 ROOT = Path(__file__).parents[3]
-DEATHS = 20
+DEATHS = 5 if why_no_real_time() else 20
 PAUSE_SECONDS = 10.0 if why_no_real_time() else 2.0
 """Time without a completed step that counts as a hang: an emulated CPU takes more than two seconds for one."""
 
