@@ -9,6 +9,7 @@ may differ; None means that it is gone.
 import errno
 import os
 import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from koordlet.host.attribute_formats import (
     written_text,
 )
 from koordlet.host.cgroups import processes
+from koordlet.host.cgroups.timed_write import write_until
 from koordlet.host.files import HostError
 from koordlet.host.traffic.cgroup_class import CgroupTraffic
 from koordlet.host.traffic.policers import policer_of
@@ -290,15 +292,34 @@ def _write(name: str, command: str, directory: int) -> None:
     if name in _RECLAIMING:
         patience = os.O_NONBLOCK
         _await_earlier(name, directory)
+    is_reclaiming_v1 = name in (_LIMIT_V1, _SWAP_LIMIT_V1) and _is_lower(name, command, directory)
     fd = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | patience, dir_fd=directory)
     content = f"{command}\n".encode()
     if name in _RECLAIMING:
         _write_and_leave(fd, content)
         return
     try:
-        os.write(fd, content)
+        if is_reclaiming_v1:
+            write_until(time.monotonic() + _RECLAIM_SECONDS, fd, content)
+        else:
+            os.write(fd, content)
+    except InterruptedError as error:
+        raise OSError(errno.EBUSY, "the kernel did not reclaim so much in time") from error
     finally:
         os.close(fd)
+
+
+def _is_lower(name: str, command: str, directory: int) -> bool:
+    """Whether a limit would be lower than the present one, which usage is known to fit."""
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        present = os.read(fd, _READ_BYTES)
+    finally:
+        os.close(fd)
+    try:
+        return 0 <= int(command) < int(present)
+    except ValueError:
+        return True
 
 
 def _write_and_leave(fd: int, content: bytes) -> None:

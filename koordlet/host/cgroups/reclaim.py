@@ -4,22 +4,19 @@ Cgroup v2 has memory.reclaim for that. On v1 a limit below usage does the same: 
 sets the limit only then, and gives up with EBUSY where it gets no further (mem_cgroup_resize_max,
 page_counter_set_max). So the limit never cuts into usage; set back at once, it leaves nothing but less page cache. A
 process of the cgroup that allocates in between reclaims the cgroup's page cache, and without any it would be killed:
-hence the reserve. While the cgroup takes as fast as it gives up, usage never fits, and only a signal ends the write:
-hence a process of its own.
+hence the reserve.
 """
 
 import errno
 import os
-import select
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import PAGE_BYTES
 from koordlet.host.cgroups.memory import reclaimable_bytes
+from koordlet.host.cgroups.timed_write import write_until
 from koordlet.host.files import HostError
 
 SET_BACK = "set back"
@@ -107,47 +104,18 @@ def _usage_and_spare(directory: Path) -> tuple[int, int]:
 
 
 def _lower(path: Path, limit: int, deadline: float) -> bool:
-    """Write a limit, in a process that is killed when time is up; return whether usage fits it. Raises HostError."""
+    """Write a limit until the deadline; return whether usage fits it. Raises HostError."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            write_until(deadline, fd, str(limit).encode())
+        finally:
+            os.close(fd)
     except OSError as error:
-        raise HostError(path, "open", error.errno or errno.EIO) from error
-    try:
-        writer = os.fork()
-        if not writer:
-            _write_and_exit(fd, str(limit).encode())
-    finally:
-        os.close(fd)
-    why = _ended(writer, deadline)
-    if why not in (0, errno.EBUSY, errno.EINTR):
-        raise HostError(path, f"write {limit} to", why)
-    return not why
-
-
-def _write_and_exit(fd: int, content: bytes) -> NoReturn:
-    """In a process that other threads' locks may have been copied to: nothing but system calls."""
-    why = errno.EIO
-    try:
-        os.write(fd, content)
-        why = 0
-    except OSError as error:
-        why = error.errno or errno.EIO
-    finally:
-        os._exit(why)
-
-
-def _ended(child: int, deadline: float) -> int:
-    """Wait for a child, which is killed at the deadline; return its exit status, EINTR where it was killed."""
-    descriptor = os.pidfd_open(child)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(max(deadline - time.monotonic(), 0.0) * 1e3)
-    finally:
-        os.close(descriptor)
-        os.kill(child, signal.SIGKILL)  # nothing to one that has ended
-        _pid, status = os.waitpid(child, 0)
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EINTR
+        if error.errno in (errno.EBUSY, errno.EINTR):
+            return False
+        raise HostError(path, f"write {limit} to", error.errno or errno.EIO) from error
+    return True
 
 
 def _write(directory: Path, text: str, operation: str) -> None:

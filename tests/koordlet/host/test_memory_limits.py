@@ -66,3 +66,45 @@ def test_what_the_kernel_says_to_a_memory_limit_is_told(tmp_path: Path, monkeypa
     monkeypatch.setattr("koordlet.host.attributes.os.write", refuse)
     with pytest.raises(HostError):
         attribute.write("4096", ("max",), attribute.identity() or "")
+
+
+V1_LIMIT = "memory.limit_in_bytes"
+V1_NONE = "9223372036854771712"
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted", "is_kept"),
+    [
+        pytest.param(V1_NONE, "4096", True, id="below-none"),
+        pytest.param("8192", "4096", True, id="lower"),
+        pytest.param("4096", "8192", False, id="higher"),
+        pytest.param("4096", "max", False, id="none"),
+    ],
+)
+def test_only_a_lower_limit_of_v1_has_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: str, wanted: str, is_kept: bool
+) -> None:
+    file = tmp_path / V1_LIMIT
+    file.write_text(f"{present}\n")
+    attribute = KernelFile(str(file), Format.LIMIT_BYTES)
+    asked: list[bytes] = []
+
+    def never_fits(_deadline: float, _fd: int, content: bytes) -> None:
+        asked.append(content)
+        raise InterruptedError
+
+    monkeypatch.setattr("koordlet.host.attributes.write_until", never_fits)
+    if is_kept:
+        with pytest.raises(HostError, match="busy"):
+            attribute.write(wanted, (), attribute.identity() or "")
+    else:
+        attribute.write(wanted, (), attribute.identity() or "")
+    assert asked == ([b"4096\n"] if is_kept else [])
+
+
+def test_a_lower_limit_of_v1_is_written(tmp_path: Path) -> None:
+    file = tmp_path / V1_LIMIT
+    file.write_text(f"{V1_NONE}\n")
+    attribute = KernelFile(str(file), Format.LIMIT_BYTES)
+    attribute.write("4096", (), attribute.identity() or "")
+    assert file.read_text() == "4096\n"
