@@ -28,6 +28,8 @@ CPU_BLAME = "cpu.blame"
 LEAST_INTERRUPTED = 0.05
 """Part of a culprit's time on CPUs from which interrupts on top of it count; all have some for the timer."""
 _WORK_COLUMNS = {f"kernelwork.{work}_ns": work for work in KERNEL_WORK}
+_HELD = ("cpu.held_ns", "cpu.oncpu_ns")
+"""Older recordings have the time by the clock under the latter name."""
 _WAIT_KERNEL, _DEFERRED = "cpu.wait_kernel_ns", "net.softirq_deferred_ns"
 _BUSY, _STOLEN, _CPUS = "hostwide.busy_ns", "hostwide.steal_ns", "hostwide.cpus"
 HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN, _CPUS))
@@ -254,9 +256,10 @@ class View:
         Interrupts for a culprit's own packets stay with it.
         """
         taken = self.lost_to_others("cpu:irq")
-        if taken is None or not self.has("cpu.held_ns") or not len(blame.victims):
+        held = next((name for name in _HELD if self.has(name)), None)
+        if taken is None or held is None or not len(blame.victims):
             return blame
-        ran = self.rate("cpu.held_ns")
+        ran = self.rate(held)
         parts = np.divide(taken, ran, out=np.zeros(len(ran)), where=(ran > 0) & np.isfinite(taken))
         parts = np.where(parts >= LEAST_INTERRUPTED, np.minimum(parts, 1.0), 0.0)
         if not parts.any():

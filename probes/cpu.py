@@ -107,7 +107,8 @@ LEAST_LOST = 0.005
 """Part of the time of ended slices; less is not looked for in slices that run."""
 IDLE_ID = 0
 LATELY_NS = 200_000_000
-LEAST_PASS_SECONDS = 0.5
+LEAST_PASS_SECONDS = 0.4
+"""Less than half a second, after which a tick may come on which a verdict depends."""
 MOST_OF_TIME = 1 / 100
 """Where a pass looks at all threads, 25,000 of them allow one each 1.5 s: what is starved is told within three."""
 JUDGED_PASSES = 5

@@ -163,7 +163,7 @@ class RuleEngine:
         tick, memory = self.tick, self.memory
         if tick is None:
             return False
-        waiting = tick.met & ~memory.is_open & ~self._by_usual_values() & self._by_others
+        waiting = tick.met & tick.measured & ~memory.is_open & ~self._by_usual_values() & self._by_others
         waiting &= self.held + 1 == tick.needed
         return bool((waiting & (self._hysteresis.cooldown_left_ns(memory, tick.now_ns) == 0)).any())
 

@@ -94,6 +94,7 @@ class _State(msgspec.Struct, frozen=True):
     engine: EngineState
     cpi2: SamplerState | None
     gone_refs: dict[str, CgroupRef] = {}
+    gap_seconds: float = 0.0
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -121,6 +122,8 @@ class Judge:
         self._banks = _banks(settings)
         self._cpi2 = Cpi2Sampler(settings.cpi2, settings.node_type) if settings.cpi2 else None
         self._frames: deque[Frame] = deque()
+        self._gaps_seconds = (0.0, 0.0)
+        """Time between the two newest frames, and between the two before the newest."""
         self._gone: dict[int, tuple[str, int]] = {}
         self._gone_refs: dict[str, CgroupRef] = {}
         self._cgroups = _Cgroups((), settings.node_type)
@@ -222,6 +225,7 @@ class Judge:
             frames=tuple(pack_frame(frame) for frame in self._frames),
             gone=self._gone,
             gone_refs=self._gone_refs,
+            gap_seconds=self._gaps_seconds[0],
             baselines=baselines_state(self.baselines),
             engine=engine_state(self._engine),
             cpi2=self._cpi2.state() if self._cpi2 else None,
@@ -258,6 +262,7 @@ class Judge:
         if judge._cpi2 and state.cpi2:
             judge._cpi2.restore(state.cpi2)
         judge._frames.extend(unpack_frame(frame) for frame in state.frames)
+        judge._gaps_seconds = (state.gap_seconds, 0.0)
         judge._gone = dict(state.gone)
         judge._gone_refs = dict(state.gone_refs)
         if judge._frames:
@@ -273,7 +278,11 @@ class Judge:
         """Remember a frame, and no more of the older ones than the next tick can ask for."""
         if self._frames and frame.monotonic_ns <= self._frames[-1].monotonic_ns:
             self._frames.clear()
+            self._gaps_seconds = (0.0, 0.0)
             self._engine.memory.not_after(frame.monotonic_ns)
+        if self._frames:
+            since_seconds = (frame.monotonic_ns - self._frames[-1].monotonic_ns) / 1e9
+            self._gaps_seconds = since_seconds, self._gaps_seconds[0]
         self._frames.append(frame)
         reach_ns = frame.monotonic_ns - int(self.settings.span_seconds * 1e9)
         while len(self._frames) > 2 and self._frames[1].monotonic_ns <= reach_ns:
@@ -291,24 +300,21 @@ class Judge:
             if len(kept) < len(self._gone_refs):
                 self._gone_refs = {path: ref for path, ref in self._gone_refs.items() if path in kept}
 
-    def _gap_seconds(self, back: int) -> float:
-        """Time between the newest frame but `back` and the one before that."""
-        return (self._frames[-back].monotonic_ns - self._frames[-back - 1].monotonic_ns) / 1e9
-
     @property
     def _is_early(self) -> bool:
         """Whether the newest frame came amid an interval, to tell whether what the one before showed lasts.
 
         It is judged by what was lost since, of which that one knows nothing.
         """
-        return len(self._frames) > 2 and self._gap_seconds(1) <= EARLY_RATIO * self._gap_seconds(2)
+        gap, before = self._gaps_seconds
+        return 0.0 < gap <= EARLY_RATIO * before
 
     def _view(self) -> View:
         wanted, names = self._columns, {one: path for one, (path, _when) in self._gone.items()}
         span = self.settings.span_seconds
         window, refs = Window(self._frames), self._gone_refs
         if self._is_early:
-            span = min(span, self._gap_seconds(1))
+            span = min(span, self._gaps_seconds[0])
         return View(window, wanted, span_seconds=span, gone=names, gone_refs=refs, tree=self._cgroups.tree)
 
     def _cpi2_sample(self, view: View) -> Sampled | None:

@@ -55,6 +55,8 @@ class RuleTick:
     """Ticks needed to open."""
     suspicious: Flags
     """Cgroups that anomaly models suspect, shape (cgroups,)."""
+    measured: Flags
+    """Losses that were measured, not estimated or what other measures leave."""
 
     @property
     def beyond_share(self) -> Flags:
@@ -104,7 +106,8 @@ class RuleEvaluator:
         plain = self._of_progress(self._limits(view.cgroups), view)
         limits = self._raised(self._of_small(plain, view), plain, view)
         suspected = np.zeros(len(view.ids), dtype=np.bool_) if suspicious is None else suspicious
-        eased = suspected & self._measured(present, signals, worst)
+        measured = self._measured(present, signals, worst)
+        eased = suspected & measured
         ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
         superseded = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
         least = np.where(eased, np.minimum(limits, np.maximum(plain, limits) * self._suspicion.threshold_ratio), limits)
@@ -122,6 +125,7 @@ class RuleEvaluator:
             eased=least,
             needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
             suspicious=suspected,
+            measured=measured,
         )
 
     def _measured(

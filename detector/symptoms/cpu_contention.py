@@ -17,7 +17,7 @@ from detector.view import View
 OTHERS = ("cpu.wait_neighbour_ns", "cpu.wait_kernel_ns")
 EXPLAINED = (*OTHERS, "cpu.wait_self_ns", "cpu.wait_idle_ns")
 """Waits of which the probe knows who had the CPU."""
-USED, WEIGHT, REQUEST = "cpu.oncpu_ns", "cpu.weight", "cpu.request_cores"
+USED, HELD, WEIGHT, REQUEST = "cpu.oncpu_ns", "cpu.held_ns", "cpu.weight", "cpu.request_cores"
 _BEST_EFFORT = frozenset({QoSClass.BE})
 
 
@@ -38,6 +38,7 @@ class CpuContention(Symptom):
         "cpu.wait_unknown_ns",
         "net.softirq_deferred_ns",
         USED,
+        HELD,
         "cpu.wait_count",
         WEIGHT,
         REQUEST,
@@ -66,9 +67,10 @@ def _below_share(view: View, rows: NDArray[np.intp]) -> Floats:
     weight on the way to them is not known.
 
     A cgroup wants what it uses and what others keep it from: waits under a quota, and for its own threads on the CPUs
-    it is bound to, leave CPU time to others.
+    it is bound to, leave CPU time to others. What it uses is the time for which it holds CPUs: what a hypervisor
+    steals of that, and interrupts take, no neighbour has.
     """
-    used, weights = np.nan_to_num(view.rate(USED)), view.rate(WEIGHT)
+    used, weights = np.nan_to_num(view.rate(HELD if view.has(HELD) else USED)), view.rate(WEIGHT)
     requests = view.rate(REQUEST) if view.has(REQUEST) else np.full(len(used), np.nan)
     tree, waited = view.tree, view.total(*OTHERS)
     shares = Shares(

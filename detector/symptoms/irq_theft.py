@@ -18,6 +18,7 @@ class IrqTheft(Symptom):
         "cpu.softirq_ns",
         "net.softirq_own_ns",
         "cpu.held_ns",
+        "cpu.oncpu_ns",
     )
     blame: ClassVar[BlameSource] = BlameSource(named=KERNEL)
     default_rule: ClassVar[Rule | None] = Rule(name="irq", qos_thresholds=BEST_EFFORT_THRESHOLDS)

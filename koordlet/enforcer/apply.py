@@ -23,6 +23,7 @@ from koordlet.host.knobs.knobs import Knobs
 from koordlet.host.resctrl_groups import group_names
 
 _FAILURE_BACKOFF_SECONDS = 10.0
+_UNDER_WAY_BACKOFF_SECONDS = 2.0
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
@@ -108,7 +109,9 @@ class Applier:
         owner: Owner = (plan.setting.target, plan.setting.knob)
         outcome = Outcome.GONE if error.errno in _GONE else Outcome.FAILED
         self._log.emit(of_intent(plan.setting, outcome, str(error), file=getattr(error, "path", "")))
-        self._leases.back_off(owner, f"it failed: {error}", _FAILURE_BACKOFF_SECONDS)
+        is_under_way = error.errno == errno.EAGAIN  # the kernel reclaims, which goes on with the next attempt
+        seconds = _UNDER_WAY_BACKOFF_SECONDS if is_under_way else _FAILURE_BACKOFF_SECONDS
+        self._leases.back_off(owner, f"it failed: {error}", seconds)
         before = self._leases.active.get(owner)
         if before is None:
             self._leases.active[owner] = Lease(plan.setting, {}, self._clock.monotonic_seconds)

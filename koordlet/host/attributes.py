@@ -304,22 +304,26 @@ def _write(name: str, command: str, directory: int) -> None:
         else:
             os.write(fd, content)
     except InterruptedError as error:
-        raise OSError(errno.EBUSY, "the kernel did not reclaim so much in time") from error
+        if _read_at(name, directory).strip() != command.encode():  # it may have been set just before time was up
+            raise OSError(errno.EAGAIN, "the kernel did not reclaim so much in time") from error
     finally:
         os.close(fd)
 
 
 def _is_lower(name: str, command: str, directory: int) -> bool:
     """Whether a limit would be lower than the present one, which usage is known to fit."""
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        present = os.read(fd, _READ_BYTES)
-    finally:
-        os.close(fd)
-    try:
-        return 0 <= int(command) < int(present)
+        return 0 <= int(command) < int(_read_at(name, directory))
     except ValueError:
         return True
+
+
+def _read_at(name: str, directory: int) -> bytes:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return os.read(fd, _READ_BYTES)
+    finally:
+        os.close(fd)
 
 
 def _write_and_leave(fd: int, content: bytes) -> None:

@@ -66,6 +66,9 @@ class Observation:
     slowdown: Floats | None = None
     """Mean turnaround of the tick's requests over the longest that is usual at this load, less one; NaN where that is
     not known. None where no cgroup's requests are seen."""
+    held_cores: Floats | None = None
+    """As `cpu_cores`, by the clock: with what a hypervisor stole and interrupts took of it, which no neighbour has.
+    None where that is not measured."""
     cpu_waits: Floats | None = None
     """Seconds per second in which a cgroup's own threads were runnable and did not run, for whatever reason; None
     where that is not measured."""
@@ -105,8 +108,9 @@ class Observation:
 
     @cached_property
     def wanted_cores(self) -> Floats:
-        """CPU time that each cgroup's threads used or waited for."""
-        return self.cpu_cores if self.cpu_waits is None else self.cpu_cores + self.cpu_waits
+        """CPU time that each cgroup's threads held or waited for."""
+        held = self.cpu_cores if self.held_cores is None else self.held_cores
+        return held if self.cpu_waits is None else held + self.cpu_waits
 
     def up_to_pod(self, path: str) -> list[str]:
         """Return a cgroup and those above it that belong to its pod alone, nearest first."""
@@ -119,8 +123,12 @@ class Observation:
         """Return the cores that a cgroup uses, with all that lives in it."""
         return self._total(self.cpu_cores, path)
 
+    def held_by(self, path: str) -> float:
+        """Return the cores that a cgroup holds by the clock, with all that lives in it."""
+        return self._total(self.cpu_cores if self.held_cores is None else self.held_cores, path)
+
     def wanted_by(self, path: str) -> float:
-        """Return the cores that a cgroup uses or waits for, with all that lives in it."""
+        """Return the cores that a cgroup holds or waits for, with all that lives in it."""
         return self._total(self.wanted_cores, path)
 
     def _total(self, column: Floats, path: str) -> float:
@@ -190,7 +198,7 @@ class Observation:
         lost = self.lost_by(victim, resource)
         if resource == "cpu":
             entitled = self.entitled(victim, of_limits=of_limits)
-            return claimable(lost, entitled=entitled, used=self.used_by(victim))
+            return claimable(lost, entitled=entitled, used=self.held_by(victim))
         if resource == "blockio" and self._moves_its_part(victim):
             return 0.0
         if resource == "memory" and self._number(self.memory_bytes, victim) > self._number(self.request_bytes, victim):
@@ -407,7 +415,7 @@ def observe(
     columns = delta.table.columns
     requests = "turnaround.hist" in columns
     waits, above = _rate(delta, "cpu.wait_ns"), _rate(delta, "cpu.wait_ancestor_quota_ns")
-    is_own = "cpu.oncpu_ns" in columns and waits is not None
+    is_own, held = "cpu.oncpu_ns" in columns and waits is not None, _rate(delta, "cpu.held_ns")
     observation = Observation(
         now_seconds=window.last.monotonic_ns / 1e9,
         cgroups=window.cgroups,
@@ -415,6 +423,7 @@ def observe(
         lost=lost,
         throttled=_first(_rate(delta, "cpu.wait_own_quota_ns"), nothing) / 1e9,
         cpu_cores=usage,
+        held_cores=None if held is None else held / 1e9,
         memory_bytes=np.asarray(columns.get("memstat.usage_bytes", unknown), dtype=np.float64),
         io_bytes_per_second=traffic,
         turnaround_seconds=delta.percentile_ns("turnaround.hist", 0.99) / 1e9 if requests else unknown,

@@ -138,7 +138,7 @@ class ResponsePolicy:
         if resource not in self.settings.resources or self._pair_skip_reason(observation, victim, culprit):
             return []
         # what its threads wanted in the tick before says nothing of now
-        spare = observation.share(victim) - observation.used_by(victim) if resource == "cpu" else lost
+        spare = observation.share(victim) - observation.held_by(victim) if resource == "cpu" else lost
         within_share = min(lost, spare) > loss_budget(observation, victim, resource, self.settings)
         if not within_share or self._is_known_unfelt(observation, victim, culprit, resource):
             self.skipped["not_felt"] += 1

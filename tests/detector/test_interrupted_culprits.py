@@ -41,6 +41,16 @@ def test_the_kernel_has_the_part_in_which_interrupts_held_the_cpu(taken: Mapping
     assert found == pytest.approx({who: part for who, part in ((2, 0.5 - kernels), (KERNEL_ID, kernels)) if part})
 
 
+def test_older_recordings_have_the_time_by_the_clock_under_another_name() -> None:
+    made = tick(cpu__softirq_ns=400)
+    older = {name.replace("held", "oncpu"): column for name, column in made.columns.items()}
+    blame = View(Window(frames([Tick(older, made.blame)], (WEB, BATCH))), judged_columns()).blame(CPU_BLAME)
+    assert blame is not None
+    assert dict(zip(blame.culprits.tolist(), blame.amounts.tolist(), strict=True)) == pytest.approx(
+        {2: 0.3, KERNEL_ID: 0.2}
+    )
+
+
 def test_a_flood_of_packets_on_top_of_a_busy_neighbour_is_not_its_doing() -> None:
     judge = Judge(JudgeSettings())
     told = [v for frame in frames([tick(cpu__softirq_ns=700)] * 3, (WEB, BATCH)) for v in judge.step(frame)]

@@ -21,6 +21,8 @@ class Lacks:
     def __init__(self) -> None:
         self._known: dict[Owner, tuple[str, str, float]] = {}
         """Value that was asked for, the reason, and the monotonic second until which it holds: none after one look."""
+        self._first: dict[Owner, float] = {}
+        """Monotonic second of that one look; a step may look twice."""
         self._turn = 0
 
     def reason(self, setting: Setting, now: float) -> str:
@@ -35,7 +37,9 @@ class Lacks:
         owner = (setting.target, setting.knob)
         value, known, until = self._known.get(owner, ("", "", -math.inf))
         if (value, known) != (setting.value, reason):
-            until = -math.inf
+            until, self._first[owner] = -math.inf, now
+        elif until == -math.inf and now <= self._first[owner]:
+            return
         elif until == -math.inf:
             self._turn = self._turn % _MOST_SECONDS + 1
             until = now + self._turn
@@ -46,3 +50,4 @@ class Lacks:
     def keep(self, targets: Collection[str]) -> None:
         """Forget all other cgroups."""
         self._known = {owner: lack for owner, lack in self._known.items() if owner[0] in targets}
+        self._first = {owner: first for owner, first in self._first.items() if owner in self._known}

@@ -2,12 +2,11 @@
 
 On cgroup v1 a memory limit below usage is set once usage fits it. While the cgroup takes as fast as the kernel
 reclaims, that is never, and only a signal ends the write (mem_cgroup_resize_max, mm/memcontrol-v1.c). Python repeats
-what a signal interrupts: hence a process of its own, which is killed.
+what a signal interrupts: hence a process of its own, which a timer ends.
 """
 
 import errno
 import os
-import select
 import signal
 import time
 from typing import NoReturn
@@ -20,33 +19,32 @@ def write_until(deadline: float, fd: int, content: bytes) -> None:
     """
     writer = os.fork()
     if not writer:
-        _write_and_exit(fd, content)
-    why = _ended(writer, deadline)
+        _write_and_exit(deadline, fd, content)
+    try:
+        _pid, status = os.waitpid(writer, 0)
+    except BaseException:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+        raise
+    why = os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EINTR
     if why:
         raise OSError(why, os.strerror(why))
 
 
-def _write_and_exit(fd: int, content: bytes) -> NoReturn:
-    """In a process that may have other threads' locks without the threads: nothing but system calls."""
+def _write_and_exit(deadline: float, fd: int, content: bytes) -> NoReturn:
+    """Write in a process that may have other threads' locks without the threads: nothing but system calls.
+
+    It ends itself, for its parent may be killed meanwhile: it holds what the parent had open.
+    """
     why = errno.EIO
     try:
+        for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-4))
         os.write(fd, content)
         why = 0
     except OSError as error:
         why = error.errno or errno.EIO
     finally:
         os._exit(why)
-
-
-def _ended(child: int, deadline: float) -> int:
-    """Wait for a child, which is killed at the deadline; return its exit status, EINTR where it was killed."""
-    descriptor = os.pidfd_open(child)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(max(deadline - time.monotonic(), 0.0) * 1e3)
-    finally:
-        os.close(descriptor)
-        os.kill(child, signal.SIGKILL)  # nothing to one that has ended
-        _pid, status = os.waitpid(child, 0)
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EINTR

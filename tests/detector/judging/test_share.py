@@ -16,12 +16,18 @@ INFOS = (CgroupInfo(1, "/web", "web", "LS"), CgroupInfo(2, "/other", "other", "L
 
 
 def frames(
-    used: tuple[float, float], waits: float, weights: tuple[float, float] | None, request: float = np.nan
+    used: tuple[float, float],
+    waits: float,
+    weights: tuple[float, float] | None,
+    request: float = np.nan,
+    lost_on_cpu: float = 0.0,
 ) -> Iterator[Frame]:
-    """Two services on two CPUs; each waits so many seconds a second for the other."""
+    """Two services on two CPUs; each waits so many seconds a second for the other, and of what it holds so much is
+    stolen."""
     for second in range(1, 8):
         grown = {
-            "cpu.oncpu_ns": [each * second * 1e9 for each in used],
+            "cpu.oncpu_ns": [(each - lost_on_cpu) * second * 1e9 for each in used],
+            "cpu.held_ns": [each * second * 1e9 for each in used],
             "cpu.wait_neighbour_ns": [waits * second * 1e9] * 2,
             "cpu.wait_ns": [waits * second * 1e9] * 2,
             "cpu.wait_count": [100 * second] * 2,
@@ -64,6 +70,10 @@ def test_what_opens_is_below_the_share(
     used: tuple[float, float], weights: tuple[float, float] | None, request_cores: float, told: set[str]
 ) -> None:
     assert victims(frames(used, 1.0, weights, request_cores)) == told
+
+
+def test_what_a_hypervisor_steals_no_neighbour_has() -> None:
+    assert not victims(frames((1.0, 1.0), 1.0, EQUAL, lost_on_cpu=0.33))
 
 
 def test_the_reason_is_told() -> None:

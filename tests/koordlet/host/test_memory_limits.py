@@ -95,11 +95,24 @@ def test_only_a_lower_limit_of_v1_has_a_process_of_its_own(
 
     monkeypatch.setattr("koordlet.host.attributes.write_until", never_fits)
     if is_kept:
-        with pytest.raises(HostError, match="busy"):
+        with pytest.raises(HostError, match="temporarily unavailable"):
             attribute.write(wanted, (), attribute.identity() or "")
     else:
         attribute.write(wanted, (), attribute.identity() or "")
     assert asked == ([b"4096\n"] if is_kept else [])
+
+
+def test_a_limit_that_was_set_just_before_time_was_up_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / V1_LIMIT
+    file.write_text(f"{V1_NONE}\n")
+
+    def late(_deadline: float, fd: int, content: bytes) -> None:
+        os.write(fd, content)
+        raise InterruptedError
+
+    monkeypatch.setattr("koordlet.host.attributes.write_until", late)
+    attribute = KernelFile(str(file), Format.LIMIT_BYTES)
+    attribute.write("4096", (), attribute.identity() or "")
 
 
 def test_a_lower_limit_of_v1_is_written(tmp_path: Path) -> None:

@@ -344,3 +344,13 @@ def test_a_tick_is_let_go_without_a_collection() -> None:
         assert there() is None
     finally:
         gc.enable()
+
+
+def test_what_a_hypervisor_steals_is_held_against_no_neighbour() -> None:
+    """Two equals hold half of the CPUs each, and a third of what they hold is stolen."""
+    equal = {WEB: 100.0, HOG: 100.0}
+    seen = tick(0.0, used={WEB: 1.3, HOG: 1.3}, waits={WEB: 2.0, HOG: 2.0}, lost={HOG: 1.0}, weights=equal, classes={})
+    assert seen.claim(WEB, "cpu", of_limits=True) == pytest.approx(0.7)
+    held = replace(seen, held_cores=1.5385 * seen.cpu_cores)
+    assert held.claim(WEB, "cpu", of_limits=True) == pytest.approx(0.0, abs=0.01)
+    assert held.used_by(WEB) == pytest.approx(1.3)

@@ -35,6 +35,14 @@ def test_what_was_lacking_once_is_looked_up_in_the_next_step() -> None:
     assert lacks.reason(setting(value="0"), 12.0) == ""
 
 
+def test_two_looks_of_one_step_are_one() -> None:
+    lacks = Lacks()
+    for second in (10.0, 10.0, 11.0):
+        assert lacks.reason(setting(), second) == ""
+        lacks.note(setting(), "not there", second)
+    assert lacks.reason(setting(), 11.5) == "not there"
+
+
 def test_many_are_looked_up_in_turn_and_each_within_five_seconds() -> None:
     lacks = Lacks()
     asked = [setting(f"/be{number}") for number in range(50)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.host.cgroups import reclaim
 from koordlet.host.cgroups.reclaim import reclaim_by_limit
 from koordlet.host.files import HostError
 
@@ -25,9 +26,29 @@ def children() -> str:
     return Path("/proc/thread-self/children").read_text()
 
 
-def test_the_present_limit_is_what_remains(directory: Path) -> None:
+def test_each_limit_is_written_and_the_present_one_remains(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, found, set_back = directory / "memory.limit_in_bytes", [], reclaim._write
+
+    def look(where: Path, text: str, operation: str) -> None:
+        found.append(file.read_text())
+        set_back(where, text, operation)
+
+    monkeypatch.setattr(reclaim, "_write", look)
+    reclaim_by_limit(directory, [184 * MIB, 168 * MIB], "-1")
+    assert found == [str(184 * MIB), str(168 * MIB)]
+    assert file.read_text() == "-1"
+
+
+def test_a_kernel_that_gets_no_further_is_asked_no_more(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def busy(_deadline: float, _fd: int, content: bytes) -> None:
+        asked.append(content)
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(reclaim, "write_until", busy)
     assert reclaim_by_limit(directory, [184 * MIB, 168 * MIB], "-1") == 0
-    assert (directory / "memory.limit_in_bytes").read_text() == "-1"
+    assert asked == [str(184 * MIB).encode()]
 
 
 def test_a_write_that_does_not_end_is_ended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,71 @@
+"""A write that does not return is ended, whatever becomes of the one that began it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from koordlet.host.cgroups.timed_write import write_until
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[int]:
+    """The write end of a pipe that has no room."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(write, bytes(65536))
+    os.set_blocking(write, True)
+    yield write
+    os.close(read)
+    os.close(write)
+
+
+def test_what_is_written_arrives(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as stream:
+        write_until(time.monotonic() + 5.0, stream.fileno(), b"4096")
+    assert (tmp_path / "file").read_bytes() == b"4096"
+
+
+@pytest.mark.parametrize("blocked", [(), (signal.SIGALRM,)], ids=["as-usual", "alarm-blocked"])
+def test_time_is_up(full_pipe: int, blocked: tuple[signal.Signals, ...]) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        with pytest.raises(InterruptedError):
+            write_until(time.monotonic() + 0.05, full_pipe, b"4096")
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+
+
+def test_it_ends_where_its_parent_was_killed() -> None:
+    """It holds what its parent had open, as the lock of a journal."""
+    program = """
+import os, time
+from koordlet.host.cgroups.timed_write import write_until
+_read, write = os.pipe()
+os.set_blocking(write, False)
+try:
+    while True:
+        os.write(write, bytes(65536))
+except BlockingIOError:
+    os.set_blocking(write, True)
+print("full", flush=True)
+write_until(time.monotonic() + 1.0, write, b"4096")
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"full\n"
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    writer = wait_for(lambda: children.read_text().split(), interval_seconds=0.001)[0]
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not Path(f"/proc/{writer}/fd/1").exists())
+    assert parent.stdout.read() == b""
+    parent.stdout.close()
