@@ -9,7 +9,6 @@ may differ; None means that it is gone.
 import errno
 import os
 import threading
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ from koordlet.host.attribute_formats import (
     written_text,
 )
 from koordlet.host.cgroups import processes
-from koordlet.host.cgroups.timed_write import write_until
+from koordlet.host.cgroups.timed_write import write_within
 from koordlet.host.files import HostError
 from koordlet.host.traffic.cgroup_class import CgroupTraffic
 from koordlet.host.traffic.policers import policer_of
@@ -300,7 +299,7 @@ def _write(name: str, command: str, directory: int) -> None:
         return
     try:
         if is_reclaiming_v1:
-            write_until(time.monotonic() + _RECLAIM_SECONDS, fd, content)
+            write_within(_RECLAIM_SECONDS, fd, content)
         else:
             os.write(fd, content)
     except InterruptedError as error:

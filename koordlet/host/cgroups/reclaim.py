@@ -16,7 +16,7 @@ from pathlib import Path
 from api.plugin import Unsupported
 from koordlet.host.attribute_formats import PAGE_BYTES
 from koordlet.host.cgroups.memory import reclaimable_bytes
-from koordlet.host.cgroups.timed_write import write_until
+from koordlet.host.cgroups.timed_write import write_within
 from koordlet.host.files import HostError
 
 SET_BACK = "set back"
@@ -24,6 +24,8 @@ SET_BACK = "set back"
 LIMIT_FILE, USAGE_FILE, REQUEST_FILE = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.reclaim"
 _PIECE_BYTES = 16 << 20
 _MOST_SECONDS = 0.2
+_LEAST_SECONDS = 0.01
+"""For a piece that begins before time is up."""
 RESERVE_BYTES = 32 << 20
 """Page cache that a lowered limit leaves, or an eighth of what there is."""
 
@@ -77,7 +79,7 @@ def reclaim_by_limit(directory: Path, limits: Sequence[int], present_limit: str)
         if usage - limit > spare or time.monotonic() > deadline:
             break
         try:
-            fits = _lower(directory / LIMIT_FILE, limit, deadline)
+            fits = _lower(directory / LIMIT_FILE, limit, max(deadline - time.monotonic(), _LEAST_SECONDS))
         finally:
             _write(directory, present_limit, SET_BACK)
         taken += max(usage - usage_bytes(directory), 0)
@@ -103,12 +105,12 @@ def _usage_and_spare(directory: Path) -> tuple[int, int]:
     return usage_bytes(directory), max(cache - max(RESERVE_BYTES, cache // 8), 0)
 
 
-def _lower(path: Path, limit: int, deadline: float) -> bool:
-    """Write a limit until the deadline; return whether usage fits it. Raises HostError."""
+def _lower(path: Path, limit: int, seconds: float) -> bool:
+    """Write a limit within so many seconds of CPU time; return whether usage fits it. Raises HostError."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
-            write_until(deadline, fd, str(limit).encode())
+            write_within(seconds, fd, str(limit).encode())
         finally:
             os.close(fd)
     except OSError as error:

@@ -2,24 +2,26 @@
 
 On cgroup v1 a memory limit below usage is set once usage fits it. While the cgroup takes as fast as the kernel
 reclaims, that is never, and only a signal ends the write (mem_cgroup_resize_max, mm/memcontrol-v1.c). Python repeats
-what a signal interrupts: hence a process of its own, which a timer ends.
+what a signal interrupts: hence a process of its own, which timers end.
 """
 
 import errno
 import os
 import signal
-import time
 from typing import NoReturn
 
+BY_THE_CLOCK = 10
+"""Times the CPU time that a write may take: where CPUs are full, as long as that."""
 
-def write_until(deadline: float, fd: int, content: bytes) -> None:
-    """Write by one write(2), until `deadline` of the monotonic clock.
+
+def write_within(seconds: float, fd: int, content: bytes) -> None:
+    """Write by one write(2), with so many seconds of CPU time, and ten times as many by the clock.
 
     Raises OSError with the kernel's reason, InterruptedError where time was up.
     """
     writer = os.fork()
     if not writer:
-        _write_and_exit(deadline, fd, content)
+        _write_and_exit(seconds, fd, content)
     try:
         _pid, status = os.waitpid(writer, 0)
     except BaseException:
@@ -31,17 +33,18 @@ def write_until(deadline: float, fd: int, content: bytes) -> None:
         raise OSError(why, os.strerror(why))
 
 
-def _write_and_exit(deadline: float, fd: int, content: bytes) -> NoReturn:
+def _write_and_exit(seconds: float, fd: int, content: bytes) -> NoReturn:
     """Write in a process that may have other threads' locks without the threads: nothing but system calls.
 
     It ends itself, for its parent may be killed meanwhile: it holds what the parent had open.
     """
     why = errno.EIO
     try:
-        for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-4))
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, BY_THE_CLOCK * seconds)
         os.write(fd, content)
         why = 0
     except OSError as error:

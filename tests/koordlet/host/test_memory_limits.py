@@ -89,11 +89,11 @@ def test_only_a_lower_limit_of_v1_has_a_process_of_its_own(
     attribute = KernelFile(str(file), Format.LIMIT_BYTES)
     asked: list[bytes] = []
 
-    def never_fits(_deadline: float, _fd: int, content: bytes) -> None:
+    def never_fits(_seconds: float, _fd: int, content: bytes) -> None:
         asked.append(content)
         raise InterruptedError
 
-    monkeypatch.setattr("koordlet.host.attributes.write_until", never_fits)
+    monkeypatch.setattr("koordlet.host.attributes.write_within", never_fits)
     if is_kept:
         with pytest.raises(HostError, match="temporarily unavailable"):
             attribute.write(wanted, (), attribute.identity() or "")
@@ -106,11 +106,11 @@ def test_a_limit_that_was_set_just_before_time_was_up_is_set(tmp_path: Path, mon
     file = tmp_path / V1_LIMIT
     file.write_text(f"{V1_NONE}\n")
 
-    def late(_deadline: float, fd: int, content: bytes) -> None:
+    def late(_seconds: float, fd: int, content: bytes) -> None:
         os.write(fd, content)
         raise InterruptedError
 
-    monkeypatch.setattr("koordlet.host.attributes.write_until", late)
+    monkeypatch.setattr("koordlet.host.attributes.write_within", late)
     attribute = KernelFile(str(file), Format.LIMIT_BYTES)
     attribute.write("4096", (), attribute.identity() or "")
 

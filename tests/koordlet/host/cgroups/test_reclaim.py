@@ -42,11 +42,11 @@ def test_each_limit_is_written_and_the_present_one_remains(directory: Path, monk
 def test_a_kernel_that_gets_no_further_is_asked_no_more(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def busy(_deadline: float, _fd: int, content: bytes) -> None:
+    def busy(_seconds: float, _fd: int, content: bytes) -> None:
         asked.append(content)
         raise OSError(errno.EBUSY, "Device or resource busy")
 
-    monkeypatch.setattr(reclaim, "write_until", busy)
+    monkeypatch.setattr(reclaim, "write_within", busy)
     assert reclaim_by_limit(directory, [184 * MIB, 168 * MIB], "-1") == 0
     assert asked == [str(184 * MIB).encode()]
 
