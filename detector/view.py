@@ -245,9 +245,7 @@ class View:
         own = self._own_deferred
         if own is None or not own.any() or not len(blame.victims):
             return blame
-        victims, inverse = np.unique(blame.victims, return_inverse=True)
-        place, known = positions(self.ids, victims)
-        parts = np.where(known, own[place], 0.0)[inverse]
+        parts = self._of_ids(own, blame.victims)
         return blame.scaled(np.where(blame.culprits == np.uint64(KERNEL_ID), 1.0 - parts, 1.0))
 
     def _without_interrupts(self, blame: Blame) -> Blame:
@@ -264,10 +262,14 @@ class View:
         parts = np.where(parts >= LEAST_INTERRUPTED, np.minimum(parts, 1.0), 0.0)
         if not parts.any():
             return blame
-        culprits, inverse = np.unique(blame.culprits, return_inverse=True)
-        place, known = positions(self.ids, culprits)
-        moved = np.where(known, parts[place], 0.0)[inverse] * blame.amounts
+        moved = self._of_ids(parts, blame.culprits) * blame.amounts
         return blame.moved(moved, KERNEL_ID) if moved.any() else blame
+
+    def _of_ids(self, column: Floats, ids: NDArray[np.uint64]) -> Floats:
+        """Values of a column by cgroup id, each id looked up once; 0 for ids without a row."""
+        distinct, inverse = np.unique(ids, return_inverse=True)
+        place, known = positions(self.ids, distinct)
+        return np.asarray(np.where(known, column[place], 0.0)[inverse], dtype=np.float64)
 
     def _own_subtree(self, blame: Blame) -> NDArray[np.bool_]:
         inner = np.sort(self.ids[np.array(sorted(self.tree.inner), dtype=np.int64)])

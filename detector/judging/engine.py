@@ -160,12 +160,12 @@ class RuleEngine:
     def is_next_decisive(self) -> bool:
         """Whether a loss that the newest tick showed, measured and not compared with what is usual, needs but one more
         tick for its verdict."""
-        tick, memory = self.tick, self.memory
+        tick = self.tick
         if tick is None:
             return False
-        waiting = tick.met & tick.measured & ~memory.is_open & ~self._by_usual_values() & self._by_others
+        waiting = tick.met & tick.measured & ~self._by_usual_values() & self._by_others
         waiting &= self.held + 1 == tick.needed
-        return bool((waiting & (self._hysteresis.cooldown_left_ns(memory, tick.now_ns) == 0)).any())
+        return bool(self._hysteresis.may_open(self.memory, waiting, tick.now_ns).any())
 
     def told(self) -> Flags:
         """Cgroups with an open verdict by what was seen, or that lack one only for their share: were waits learned by

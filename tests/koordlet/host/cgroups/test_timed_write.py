@@ -71,7 +71,7 @@ write_within(0.2, write, b"4096")
 
 
 def test_full_cpus_take_none_of_the_time(tmp_path: Path) -> None:
-    """The writer has what it may take by its own CPU time, whoever runs before it."""
+    """The limit is of CPU time: waiting for a CPU does not use it up."""
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
         with (tmp_path / "file").open("wb") as stream:
