@@ -290,11 +290,12 @@ def _open_stacks(
     source = agent.probes.opened.get("stacks")
     if detection.recorder is None or source is None or not settings.recording.stacks:
         return None
-    from koordlet.evidence.capture import StackCapture, StackTaker
+    from koordlet.evidence.capture import BREAK_SECONDS, StackCapture, StackTaker
     from probes.stacks import Stacks
 
     assert isinstance(source, Stacks)
-    taker = StackTaker(source, HostTree(Path(settings.root)), agent.hierarchies.cpu)
+    tree, mount = HostTree(Path(settings.root)), agent.hierarchies.cpu
+    taker = StackTaker(source, tree, mount, lambda: Breaks(break_seconds=BREAK_SECONDS))
     recorder = detection.recorder
 
     def keep(evidence: StackEvidence) -> None:

@@ -33,6 +33,8 @@ LOST_SECONDS = 30.0
 """After its end a measurement that still looks for names is given up: a file server hangs."""
 MAX_LOST = 2
 """Threads that hang at a time: with so many of them no measurement begins."""
+BREAK_SECONDS = 0.038
+"""After each two milliseconds of a search for names on a node: 5 % of a CPU, less than a contention verdict takes."""
 _LOOK_SECONDS = 0.2
 """Between looks for processes that may be gone at the end."""
 _MAX_PENDING = 4
@@ -56,10 +58,13 @@ class StackSource(Protocol):
 class StackTaker:
     """Measurements of one host, with names; used by one thread at a time."""
 
-    def __init__(self, source: StackSource, tree: HostTree, cpu_mount: Path) -> None:
-        """`cpu_mount` is where the cpu hierarchy is mounted."""
+    def __init__(
+        self, source: StackSource, tree: HostTree, cpu_mount: Path, new_breaks: Callable[[], Breaks] = Breaks
+    ) -> None:
+        """`cpu_mount` is where the cpu hierarchy is mounted; `new_breaks` makes the breaks of the search for names."""
         self._source, self._tree, self._mount = source, tree, cpu_mount
-        self._breaks = Breaks()
+        self._new_breaks = new_breaks
+        self._breaks = new_breaks()
         self._symbolizer = self._new_symbolizer()
 
     def start_anew(self) -> None:
@@ -73,7 +78,7 @@ class StackTaker:
 
         Names come from files, which may hang as the victim does: `early` gets what is known without them, if anything.
         """
-        started, self._breaks, symbolizer = time.thread_time(), Breaks(), self._symbolizer
+        started, self._breaks, symbolizer = time.thread_time(), self._new_breaks(), self._symbolizer
         try:
             samples = self._samples(plan, seconds, stop, symbolizer)
 

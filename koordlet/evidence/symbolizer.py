@@ -65,6 +65,7 @@ class Symbolizer:
         self._tree, self._between = tree, between
         self._kernel = KernelSymbols(tree, between)
         self._processes: dict[int, _Process] = {}
+        self._gone: set[int] = set()
         self._files: OrderedDict[_FileVersion, dict[int, str | None]] = OrderedDict()
         self._perf_maps = PerfMaps(between)
         self._until = math.inf
@@ -76,19 +77,23 @@ class Symbolizer:
         self._until = time.monotonic() + seconds
 
     def remember(self, pids: Iterable[int]) -> None:
-        """Note the mappings of processes that are not known yet, while they live."""
+        """Note the mappings of processes that are not known yet, while they live; one that is gone is asked once."""
         for pid in pids:
-            if pid in self._processes or len(self._processes) >= _MAX_PROCESSES:
+            if pid in self._processes or pid in self._gone or len(self._processes) >= _MAX_PROCESSES:
+                continue
+            self._between()
+            name = process_name(self._tree, pid)
+            if not name:
+                self._gone.add(pid)
                 continue
             mappings = executable_mappings(self._tree, pid)
-            name = process_name(self._tree, pid)
-            if name:
-                inner = pid_inside(self._tree, pid)
-                self._processes[pid] = _Process(name, inner, mappings, [each.start for each in mappings])
+            inner = pid_inside(self._tree, pid)
+            self._processes[pid] = _Process(name, inner, mappings, [each.start for each in mappings])
 
     def forget(self) -> None:
         """Drop processes, notes and limits: numbers of processes are used again."""
         self._processes.clear()
+        self._gone.clear()
         self.notes.clear()
         self._perf_maps = PerfMaps(self._between)
         self._until = math.inf

@@ -58,6 +58,17 @@ def test_a_process_that_is_gone_has_no_names() -> None:
     assert not symbolizer.user_frames(1 << 30, [4096])[4096].is_named
 
 
+def test_a_process_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:
+    symbolizer = Symbolizer(HostTree(tmp_path))
+    symbolizer.remember([70])
+    map_file(with_function(b"late"), tmp_path, 70)  # its number belongs to another process now
+    symbolizer.remember([70])
+    assert symbolizer.name_of(70) == "[gone 70]"
+    symbolizer.forget()
+    symbolizer.remember([70])
+    assert symbolizer.name_of(70) == "app"
+
+
 @pytest.mark.parametrize("error", [OverflowError, MemoryError, RecursionError])
 def test_a_file_that_cannot_be_read_costs_its_own_names_alone(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
