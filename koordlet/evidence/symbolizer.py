@@ -81,7 +81,6 @@ class Symbolizer:
         for pid in pids:
             if pid in self._processes or pid in self._gone or len(self._processes) >= _MAX_PROCESSES:
                 continue
-            self._between()
             name = process_name(self._tree, pid)
             if not name:
                 self._gone.add(pid)
