@@ -7,7 +7,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +112,7 @@ class Agent:
     def collect(self, *, everything: bool = False) -> Frame:
         """Measure once and keep the frame; `everything` reads the costly files of all cgroups at once."""
         started = time.monotonic_ns()
-        self._update_cgroups(everything=everything)
+        self._forget(self._known.update(everything=everything))
         wall, monotonic = time.time_ns(), time.monotonic_ns()
         readings, sources = self._read_collectors(monotonic, everything=everything)
         read, failures = self.probes.read(self.between)
@@ -130,8 +130,7 @@ class Agent:
         self._ticks += 1
         return frame
 
-    def _update_cgroups(self, *, everything: bool) -> None:
-        removed = self._known.update(everything=everything)
+    def _forget(self, removed: Sequence[CgroupInfo]) -> None:
         if self._walk.unopened:
             self.lost["walk.descriptors"] = self._walk.unopened
         if removed:
@@ -165,17 +164,16 @@ class Agent:
         return self._kubelets
 
     def _resolve_unknown_ids(self, read: dict[str, Reading]) -> None:
-        """List all directories anew for ids that probes report and the walk does not know.
+        """List all directories with children anew for ids that probes report and the walk does not know.
 
-        That costs as much as a tick. Where it found none of them three times in a row, they are cgroups that came and
-        went between two walks, and it is done once in `_LIST_EVERY_TICKS`. What it does not find belongs to removed
-        cgroups, and probes forget it.
+        Where it found none of them three times in a row, they are cgroups that came and went between two walks, and it
+        is done once in `_LIST_EVERY_TICKS`. What it does not find belongs to removed cgroups, and probes forget it.
         """
         reported = reported_ids(read)
         unknown = self._unknown_among(reported)
         if unknown and self._ticks >= self._list_from_tick and (unknown - self._listed_ids):
             asked = unknown
-            self._update_cgroups(everything=True)
+            self._forget(self._known.relist())
             unknown = self._unknown_among(reported)
             self._in_vain = self._in_vain + 1 if unknown == asked else 0
             if self._in_vain >= 3:

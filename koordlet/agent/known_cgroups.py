@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from api.cgroup_names import DisplayNames, owner_of, printable
 from api.cgroup_path import is_within
 from api.frame import UNKNOWN_UID, CgroupInfo
-from koordlet.host.cgroups.walk import CgroupWalk
+from koordlet.host.cgroups.walk import CgroupChange, CgroupWalk
 from koordlet.host.containers import container_facts
 from koordlet.host.files import HostTree
 from koordlet.identity.describe import Sources, describe
@@ -85,17 +85,17 @@ class KnownCgroups:
     def update(self, *, everything: bool = False) -> list[CgroupInfo]:
         """Follow the walk and the table of pods; return the cgroups that are gone."""
         changed = self._follow_pods()
-        removed = self._follow_walk(everything=everything)
-        if changed or removed is not None:
-            self.cgroups = tuple(self._infos.values())
-            self.ids = np.array([info.id for info in self.cgroups], dtype=np.uint64)
+        removed = self._follow(self._walk.scan(everything=everything), has_changed=changed)
         if self._awaited:
             self._ask()
-        return removed or []
+        return removed
 
-    def _follow_walk(self, *, everything: bool) -> list[CgroupInfo] | None:
-        """Take what came, went and was chowned; None where nothing did."""
-        change = self._walk.scan(everything=everything)
+    def relist(self) -> list[CgroupInfo]:
+        """Find those that came in the place of others since the update; return the cgroups that are gone."""
+        return self._follow(self._walk.relist(), has_changed=False)
+
+    def _follow(self, change: CgroupChange, *, has_changed: bool) -> list[CgroupInfo]:
+        """Take what came, went and was chowned; return what went."""
         for identity, path in change.added.items():
             if not any(fnmatchcase(path, pattern) for pattern in self._ignore):
                 self._describe(identity, path, change.owners.get(identity, UNKNOWN_UID))
@@ -113,7 +113,10 @@ class KnownCgroups:
             self._removed[info.id] = (info, self._clock())
             self._names.went(info)
         self._forget_removed()
-        return removed if removed or change.added or chowned else None
+        if has_changed or removed or change.added or chowned:
+            self.cgroups = tuple(self._infos.values())
+            self.ids = np.array([info.id for info in self.cgroups], dtype=np.uint64)
+        return removed
 
     def _forget_removed(self) -> None:
         """Let go of what has been gone for long; under churn of pods it would be most of what is known."""

@@ -1,9 +1,10 @@
 """The present cgroups of the cpu hierarchy from tick to tick, without walking the whole tree each time.
 
 A kernfs directory's link count is two plus its children, so one fstat on a kept descriptor tells whether a
-directory must be listed again. Listing every directory in a slow rotation catches a removal and a creation that
-cancelled out between two ticks. A directory is opened by its name from its parent's descriptor: neither the length of
-a path nor its bytes matter. Paths are in the text form of `api.cgroup_path`.
+directory must be listed again. Listing every directory that has children in a slow rotation catches a removal and a
+creation that cancelled out between two ticks, of one name too: a listing has the inodes. A directory is opened by its
+name from its parent's descriptor: neither the length of a path nor its bytes matter. Paths are in the text form of
+`api.cgroup_path`.
 
 Below the first directory that belongs to another user `share_of_owner` directories are known at most, and of a longer
 list no more is read: its owner can make any number of them, and each known one costs open files, rows of every frame
@@ -20,6 +21,8 @@ from pathlib import Path
 from api.cgroup_path import lineage, path_text
 from koordlet.host.files import OUT_OF_DESCRIPTORS
 
+_LINKS_OF_LEAF = 2
+
 
 @dataclass(slots=True)
 class _Directory:
@@ -28,14 +31,19 @@ class _Directory:
     name: str
     """As the kernel has it, to be opened."""
     above: "_Directory | None"
-    children: set[str] = field(default_factory=set)
-    """Names as the kernel has them."""
+    children: dict[str, int] = field(default_factory=dict)
+    """Inode by name as the kernel has them: of one name another directory may come between two listings."""
     links: int = -1
     owner_uid: int = -1
     boundary: "_Directory | None" = None
     """The first directory on the way here, this one included, that belongs to another user; None if there is none."""
     members: int = 0
     """Of a boundary: the known directories below it."""
+
+    @property
+    def has_children(self) -> bool:
+        """Whether there are directories below, also where they could not be listed; what had none has no others."""
+        return bool(self.children) or self.links != _LINKS_OF_LEAF
 
 
 SHARE_OF_OWNER = 128
@@ -120,10 +128,21 @@ class CgroupWalk:
             except OSError:
                 self._leave(path)
                 continue
-            forced = everything or (position + self._scans) % self._relist_every == 0
             links = status.st_nlink
-            if forced or not links or links != directory.links or status.st_uid != directory.owner_uid:
-                self._revisit(path, directory, status, forced=forced)
+            in_turn = everything or (position + self._scans) % self._relist_every == 0
+            relisted = in_turn and directory.has_children
+            if relisted or not links or links != directory.links or status.st_uid != directory.owner_uid:
+                self._revisit(path, directory, status, relisted=relisted)
+        return CgroupChange(self._added, self._removed, self._owners)
+
+    def relist(self) -> CgroupChange:
+        """Return the changes that a listing of all directories with children shows, soon after a scan: what came in the
+        place of another that went."""
+        self._added, self._removed, self._owners = {}, {}, {}
+        for path in [path for path, directory in self._directories.items() if directory.has_children]:
+            directory = self._directories.get(path)
+            if directory is not None:
+                self._relist(path, directory, os.fstat(directory.fd).st_nlink)
         return CgroupChange(self._added, self._removed, self._owners)
 
     def _enter(self, path: str, name: str, above: _Directory | None) -> None:
@@ -149,9 +168,9 @@ class CgroupWalk:
             directory.links, directory.children = status.st_nlink, self._children(directory)
             entered += [(_join(path, child), child, directory) for child in sorted(directory.children, reverse=True)]
 
-    def _revisit(self, path: str, directory: _Directory, status: os.stat_result, *, forced: bool) -> None:
+    def _revisit(self, path: str, directory: _Directory, status: os.stat_result, *, relisted: bool) -> None:
         links = status.st_nlink
-        if links == 0 or (forced and not self._still_there(directory)):
+        if not links:
             self._leave(path)
             return
         if status.st_uid != directory.owner_uid:
@@ -159,11 +178,13 @@ class CgroupWalk:
             self._rebound()
             if path not in self._directories:
                 return
-        if links == directory.links and not forced:
-            return
+        if links != directory.links or relisted:
+            self._relist(path, directory, links)
+
+    def _relist(self, path: str, directory: _Directory, links: int) -> None:
         directory.links = links
         present = self._children(directory)
-        for name in directory.children - present:
+        for name in [name for name, inode in directory.children.items() if present.get(name) != inode]:
             self._leave(_join(path, name))
         directory.children = present
         for name in present:
@@ -194,41 +215,26 @@ class CgroupWalk:
             else:
                 self._leave(path, counts=False)
 
-    @staticmethod
-    def _still_there(directory: _Directory) -> bool:
-        if directory.above is None:
-            return True
-        try:
-            return os.stat(directory.name, dir_fd=directory.above.fd, follow_symlinks=False).st_ino == directory.id
-        except OSError:
-            return False
-
-    def _children(self, directory: _Directory) -> set[str]:
-        """Names of the directories below; of a longer list of another user's the known ones and some others."""
-        names = self._list(directory)
+    def _children(self, directory: _Directory) -> dict[str, int]:
+        """Inodes by name of the directories below; of a longer list of another user's the known and some others."""
+        listing = self._list(directory)
         if directory.boundary is None:
-            return set(names)
+            return dict(listing)
         most = _MOST_LISTED * self._share_of_owner
-        listed = set(islice(names, most))
+        listed = dict(islice(listing, most))
         if len(listed) < most:
             return listed
-        return listed | {name for name in directory.children - listed if self._is_child(directory, name)}
+        beyond = {name: _inode(directory, name) for name in directory.children if name not in listed}
+        return listed | {name: inode for name, inode in beyond.items() if inode is not None}
 
-    @staticmethod
-    def _is_child(directory: _Directory, name: str) -> bool:
-        try:
-            return stat.S_ISDIR(os.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mode)
-        except OSError:
-            return False
-
-    def _list(self, directory: _Directory) -> Iterator[str]:
+    def _list(self, directory: _Directory) -> Iterator[tuple[str, int]]:
         try:
             with os.scandir(directory.fd) as entries:
-                yield from (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+                yield from ((entry.name, entry.inode()) for entry in entries if entry.is_dir(follow_symlinks=False))
         except OSError as error:  # mostly removed while it was listed
             if error.errno in OUT_OF_DESCRIPTORS:
                 self.unopened += 1
-                yield from directory.children
+                yield from directory.children.items()
 
     def _leave(self, path: str, *, counts: bool = True) -> None:
         """Drop a directory and all below it; `counts` unless the boundaries are being found anew."""
@@ -258,3 +264,12 @@ class CgroupWalk:
 def _join(path: str, name: str) -> str:
     text = path_text(name)
     return f"/{text}" if path == "/" else f"{path}/{text}"
+
+
+def _inode(directory: _Directory, name: str) -> int | None:
+    """Inode of a directory below another; None where there is none of that name."""
+    try:
+        status = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_ino if stat.S_ISDIR(status.st_mode) else None

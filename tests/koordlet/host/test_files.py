@@ -87,6 +87,23 @@ def test_the_walk_tells_what_came_and_went(tmp_path: Path) -> None:
     walk.close()
 
 
+@pytest.mark.parametrize("name", ["other", "job"])
+def test_what_came_in_the_place_of_another_is_found_by_listing_again(tmp_path: Path, name: str) -> None:
+    make_tree(tmp_path, {"a": {"job": {"inner": {}}}, "leaf": {}})
+    walk = CgroupWalk(tmp_path, relist_every=1000)
+    walk.scan()
+    (tmp_path / "a/job").rename(tmp_path.parent / f"{tmp_path.name}-gone")  # so that its inode is not used again
+    make_tree(tmp_path, {f"a/{name}": {}})
+    unseen = walk.scan()
+    assert (unseen.added, unseen.removed) == ({}, {}), "as many links as before"
+    change = walk.relist()
+    assert (set(change.added.values()), set(change.removed.values())) == ({f"/a/{name}"}, {"/a/job", "/a/job/inner"})
+    assert walk.paths[os.stat(tmp_path / f"a/{name}").st_ino] == f"/a/{name}"
+    again = walk.relist()
+    assert (again.added, again.removed) == ({}, {})
+    walk.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
 def test_the_walk_reports_owners_of_new_directories_and_of_those_that_were_given_away(tmp_path: Path) -> None:
     make_tree(tmp_path, {"a": {}, "b": {}})
@@ -161,6 +178,20 @@ def test_without_a_free_descriptor_what_is_known_stays_and_the_rest_comes_later(
         assert walk.unopened > 0
         assert not walk.scan().removed, "no descriptor is no sign that a cgroup is gone"
     assert known | set(walk.scan().added.values()) == {"/", *(f"/pod-{number}" for number in range(20))}
+    walk.close()
+
+
+def test_what_is_below_a_directory_that_could_not_be_listed_comes_later(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"a": {"b": {"c": {}}}})
+    walk = CgroupWalk(tmp_path, relist_every=1)
+    walk.scan()
+    make_tree(tmp_path, {"a/d/e": {}})
+    with descriptors_left(1):
+        walk.scan()
+    assert "/a/d/e" not in walk.paths.values()
+    walk.scan()
+    walk.scan()
+    assert set(walk.paths.values()) == {"/", "/a", "/a/b", "/a/b/c", "/a/d", "/a/d/e"}
     walk.close()
 
 
