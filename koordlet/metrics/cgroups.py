@@ -3,7 +3,8 @@
 Each cgroup that is exported adds its own growth to its own series; the growth of all others goes to `other`, so
 sums stay whole and no counter ever falls. The exported set follows activity with hysteresis.
 
-A tick only keeps its frame. What counters grew by is added where the exported set may change, and where a scrape asks.
+A tick only keeps its frame, and of cgroups that are gone their last rows. What counters grew by is added, and the
+exported set chosen, where a scrape asks, or after some ticks without one.
 """
 
 from collections import defaultdict
@@ -46,7 +47,7 @@ _BUCKETS = tuple(range(4, 18))
 _DECAY = 0.9
 """Part of a cgroup's activity that counts a tick later."""
 _CHOOSE_EVERY = 15
-"""Ticks between two choices among more cgroups than have series, while none comes or goes."""
+"""Ticks after which series are given anew where cgroups came, went or are more than have series."""
 
 _OTHER_CULPRIT: Labels = (*NO_POD, OTHER)
 _OTHER_LABELS: Labels = (*NO_POD, OTHER, OTHER, "")
@@ -84,12 +85,24 @@ class _Seats:
                 if self._activity[identity] <= 2 * self._activity[quietest] + 1e6:
                     break
                 emptied.append(self._leave(quietest))
-            seat = self._free.pop()
-            self.seat_of[identity] = seat
-            info = alive[identity]
-            taken = {labels[:4] for labels in self.labels.values()}
-            self.labels[seat] = (*distinct(identity_of(info), info.path, taken), short(info.name), info.qos)
+            self._take(alive[identity])
         return emptied
+
+    def welcome(self, cgroups: Iterable[CgroupInfo]) -> None:
+        """Give seats that are free to cgroups that are new."""
+        for info in cgroups:
+            if self._free and info.id not in self.seat_of:
+                self._take(info)
+
+    def has_name_of(self, cgroups: Iterable[CgroupInfo]) -> bool:
+        """Return whether one of the seats has the labels that a cgroup would have, as of a container's predecessor."""
+        taken = {labels[:4] for labels in self.labels.values()}
+        return any(identity_of(info) in taken for info in cgroups)
+
+    def _take(self, info: CgroupInfo) -> None:
+        seat = self.seat_of[info.id] = self._free.pop()
+        taken = {labels[:4] for labels in self.labels.values()}
+        self.labels[seat] = (*distinct(identity_of(info), info.path, taken), short(info.name), info.qos)
 
     def relabel(self, cgroups: Sequence[CgroupInfo]) -> list[int]:
         """Give new labels to the cgroups that are known by other names now; return their seats, which start anew."""
@@ -123,11 +136,16 @@ class CgroupMetrics(PrometheusCollector):
         self._last: Frame | None = None
         self._counted: dict[str, Table] = {}
         """Tables as far as their growth was added to the totals."""
+        self._parted: dict[str, list[Table]] = defaultdict(list)
+        """Last rows of cgroups that went since then, by table."""
+        self._has_changed = True
+        """Whether cgroups came or went, or are described anew, since the last choice of seats."""
         self._chosen: Table | None = None
         """The dense table as of the last choice of seats, `_ticks` ago."""
         self._ticks = 0
         self._totals: dict[str, NDArray[np.float64]] = {}
         self._histograms: dict[str, NDArray[np.float64]] = {}
+        """Counts and sum by seat; the last row is of cgroups that lost theirs, which count for the host."""
         self._histogram_seats: list[int] = []
         self._blame: dict[str, PairTotals] = defaultdict(
             lambda: PairTotals(settings.culprits_per_victim, _OTHER_CULPRIT)
@@ -149,33 +167,44 @@ class CgroupMetrics(PrometheusCollector):
         with self._lock:
             if self._last is None:
                 self._counted, self._chosen = dict(first.tables), first.cgroup
-            is_new = self._last is None or last.cgroups is not self._last.cgroups
-            if is_new:
-                self._count()  # as long as its cgroups have their seats
+                self._seat(last)
+            elif last.cgroups is not self._last.cgroups:
+                self._follow(self._last, last)
             self._last = last
             self._ticks += 1
-            if is_new or (self._ticks >= _CHOOSE_EVERY and len(last.cgroups) > self._seats.count):
-                self._seat(last, is_new=is_new)
+            if self._ticks >= _CHOOSE_EVERY and (self._has_changed or len(last.cgroups) > self._seats.count):
+                self._seat(last)
             self._capabilities = {name: int(able) for name, able in capabilities.items()}
             self._programs = list(programs)
 
-    def _seat(self, frame: Frame, *, is_new: bool) -> None:
+    def _follow(self, before: Frame, after: Frame) -> None:
+        """Keep the last rows of cgroups that are gone, give newcomers the seats that are free, and others new names."""
+        self._has_changed = True
+        known = {info.id: info for info in before.cgroups}
+        came = [info for info in after.cgroups if info.id not in known]
+        if self._seats.has_name_of(came):
+            self._seat(after)
+            return
+        renamed = [info for info in after.cgroups if info is not known.get(info.id, info)]
+        if renamed:
+            self._rename(renamed)
+        gone = before.cgroup.ids[~np.isin(before.cgroup.ids, after.cgroup.ids)]
+        if len(gone):
+            for name, table in before.tables.items():
+                if name == CGROUP or name.endswith(".blame"):
+                    self._parted[name].append(table.take(np.isin(table.ids, gone)))
+        self._seats.welcome(came)
+
+    def _seat(self, frame: Frame) -> None:
         """Give seats to the cgroups of a frame by what they did since the last choice."""
-        if not is_new:
-            self._count()
+        self._rename(frame.cgroups)  # all is counted, as long as those that are gone have their seats
         grown, _ = subtract(frame.cgroup, self._chosen) if self._chosen is not None else (frame.cgroup, 0)
         lost = total_lost_ns(lost_ns(Delta(grown, 1.0, 0)))
         oncpu = grown.columns.get("cpu.oncpu_ns", np.zeros(len(grown))).astype(np.float64)
         score = dict(zip(grown.ids.tolist(), (oncpu + (lost if len(lost) else 0)).tolist(), strict=True))
-        before = dict(self._seats.labels)
-        moved = self._seats.relabel(frame.cgroups) if is_new else []
-        for seat in (*moved, *self._seats.choose(frame.cgroups, score, self._ticks)):
-            for totals in (*self._totals.values(), *self._histograms.values()):
-                totals[seat] = 0.0
-            for pairs in self._blame.values():
-                pairs.forget(seat, before[seat][:4])
-            self._inflicted.forget(seat)
-        self._chosen, self._ticks = frame.cgroup, 0
+        labels = dict(self._seats.labels)
+        self._empty(self._seats.choose(frame.cgroups, score, self._ticks), labels)
+        self._chosen, self._ticks, self._has_changed = frame.cgroup, 0, False
         limit = self._settings.histogram_cgroups
         self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:limit]
         for seat in self._seats.labels:
@@ -184,32 +213,53 @@ class CgroupMetrics(PrometheusCollector):
             if seat and seat not in self._histogram_seats:
                 self._histogram_seats.append(seat)
 
+    def _rename(self, cgroups: Sequence[CgroupInfo]) -> None:
+        """Count all that was measured of cgroups under the names that they had, and give them their new ones."""
+        self._count()
+        labels = dict(self._seats.labels)
+        self._empty(self._seats.relabel(cgroups), labels)
+
+    def _empty(self, seats: Iterable[int], labels: Mapping[int, Labels]) -> None:
+        """Drop the series of seats, which had these labels."""
+        for seat in seats:
+            for totals in self._totals.values():
+                totals[seat] = 0.0
+            for rows in self._histograms.values():
+                rows[-1] += rows[seat]
+                rows[seat] = 0.0
+            for pairs in self._blame.values():
+                pairs.forget(seat, labels[seat][:4])
+            self._inflicted.forget(seat)
+
     def _count(self) -> None:
         """Add what counters grew by since the last time, for the cgroups of the last frame and in their seats."""
         if self._last is None:
             return
         tables = self._last.tables
         if CGROUP in self._counted:
-            grown, _ = subtract(tables[CGROUP], self._counted[CGROUP])
-            seats = self._seats_of(self._last.cgroups)
-            for metric in BY_COLUMN.values():
-                if metric.table == CGROUP and metric.family and metric.column in grown.columns:
-                    self._add(metric, grown, seats)
-        for name, table in tables.items():
-            if name.endswith(".blame") and name in self._counted:
-                self._add_blame(name, subtract(table, self._counted[name])[0])
+            for table in _joined([tables[CGROUP], *self._parted[CGROUP]]):
+                grown, _ = subtract(table, self._counted[CGROUP])
+                seats = self._seats_of(grown.ids)
+                for metric in BY_COLUMN.values():
+                    if metric.table == CGROUP and metric.family and metric.column in grown.columns:
+                        self._add(metric, grown, seats)
+        for name in [name for name in tables.keys() | self._parted.keys() if name.endswith(".blame")]:
+            for table in _joined([*([tables[name]] if name in tables else []), *self._parted[name]]):
+                if name in self._counted:
+                    self._add_blame(name, subtract(table, self._counted[name])[0])
         self._counted = dict(tables)
+        self._parted.clear()
 
-    def _seats_of(self, cgroups: Sequence[CgroupInfo]) -> NDArray[np.intp]:
+    def _seats_of(self, ids: NDArray[np.uint64]) -> NDArray[np.intp]:
         seat_of = self._seats.seat_of
-        return np.array([seat_of.get(info.id, 0) for info in cgroups], dtype=np.intp)
+        return np.array([seat_of.get(identity, 0) for identity in ids.tolist()], dtype=np.intp)
 
     def _add(self, metric: Metric, grown: Table, seats: NDArray[np.intp]) -> None:
         if metric.kind is MetricKind.GAUGE:
             return
         column = grown.columns[metric.column].astype(np.float64)
         if metric.kind is MetricKind.HISTOGRAM:
-            rows = self._histograms.setdefault(metric.column, np.zeros((self._seats.count + 1, SLOTS + 1)))
+            rows = self._histograms.setdefault(metric.column, np.zeros((self._seats.count + 2, SLOTS + 1)))
             np.add.at(rows[:, :SLOTS], seats, column)
             if metric.sum_column in grown.columns:
                 sums = grown.columns[metric.sum_column].astype(np.float64) * 1e-9
@@ -246,6 +296,8 @@ class CgroupMetrics(PrometheusCollector):
     def collect(self) -> Iterator[Family]:
         """All families, in the order of the metric table. Series that are still zero are left out."""
         with self._lock:
+            if self._last is not None and self._has_changed:
+                self._seat(self._last)
             self._count()
             families: dict[str, Family] = {}
             for metric in BY_COLUMN.values():
@@ -288,7 +340,7 @@ class CgroupMetrics(PrometheusCollector):
             return {}
         values = table.columns[metric.column].astype(np.float64) * metric.unit.scale
         if metric.table == CGROUP:
-            labels, seats = self._seats.labels, self._seats_of(self._last.cgroups)
+            labels, seats = self._seats.labels, self._seats_of(self._last.cgroup.ids)
             shown = np.flatnonzero((seats > 0) & np.isfinite(values)).tolist()
             return {labels[int(seats[row])]: float(values[row]) for row in shown}
         if "cgroup" in table.keys:
@@ -354,6 +406,22 @@ class CgroupMetrics(PrometheusCollector):
         cgroups = self._last.cgroups if self._last is not None else ()
         owned = owners(info for info in cgroups if info.id in self._seats.seat_of)
         return {family.name: family for family in (build, able, lost, exported, owned, seconds, runs)}
+
+
+def _joined(tables: Iterable[Table]) -> list[Table]:
+    """The tables as one, or as few as have the same columns."""
+    alike: dict[tuple[str, ...], list[Table]] = {}
+    for table in tables:
+        if len(table):
+            alike.setdefault((*table.keys, *table.columns), []).append(table)
+    return [parts[0] if len(parts) == 1 else _concatenated(parts) for parts in alike.values()]
+
+
+def _concatenated(tables: Sequence[Table]) -> Table:
+    return Table(
+        {name: np.concatenate([table.keys[name] for table in tables]) for name in tables[0].keys},
+        {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns},
+    )
 
 
 def _cumulative(row: NDArray[np.float64]) -> list[tuple[str, float]]:

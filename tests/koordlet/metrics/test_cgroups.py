@@ -100,6 +100,40 @@ def test_growth_of_ticks_that_were_missed_counts_once_though_cgroups_came_meanwh
     assert oncpu['{cgroup="/c2",name="c2",qos=""}'] == pytest.approx(2 * 11)
 
 
+def test_what_a_cgroup_did_before_it_went_counts_in_its_series_and_in_the_sum_without_a_scrape() -> None:
+    exposition = CgroupMetrics(settings(), infos(9), {})
+    frames = [frame(second, 3, 10**9, {(3, 1): second * 10**9}) for second in range(3)] + [frame(3, 2, 10**9)]
+    for earlier, later in itertools.pairwise(frames):
+        exposition.update(make_tick(earlier, later), capabilities={})
+    waits = samples(text(exposition), "koord_host_cpu_wait_duration_seconds_count")
+    assert sum(waits.values()) == 3 + 3 + 2
+    assert samples(text(exposition), "koord_host_cpu_wait_duration_seconds_count") == waits, "the host's go on"
+    inflicted = samples(text(exposition), "koord_cgroup_inflicted_seconds_total")
+    assert inflicted == {'{cgroup="/c1",name="c1",qos="",resource="cpu"}': pytest.approx(2.0)}
+    assert '"/c3"' not in text(exposition), "what is gone has no series after the scrape that could see its end"
+
+
+def test_a_cgroup_that_comes_between_scrapes_counts_in_its_own_series_from_its_first_tick() -> None:
+    exposition = CgroupMetrics(settings(), infos(9), {})
+    frames = [frame(1, 2, 10**9), frame(2, 2, 10**9), frame(3, 3, 10**9), frame(4, 3, 10**9)]
+    for earlier, later in itertools.pairwise(frames):
+        exposition.update(make_tick(earlier, later), capabilities={})
+    oncpu = samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total")
+    assert oncpu['{cgroup="/c3",name="c3",qos=""}'] == pytest.approx(4 * 3)
+
+
+def test_without_scrapes_what_is_kept_of_cgroups_that_went_is_counted_in_turn() -> None:
+    exposition = CgroupMetrics(settings(max_cgroups=2), infos(100), {})
+    for second in range(2, 40):
+        known = [{1: "/c1", at: f"/c{at}"} for at in (second, second + 1)]
+        columns = [{"cpu.oncpu_ns": [at * 10**9, 10**9]} for at in (second, second + 1)]
+        frames = [make_frame(second + at, known[at], columns[at]) for at in (0, 1)]
+        exposition.update(make_tick(*frames), capabilities={})
+    assert sum(map(len, exposition._parted.values())) <= 15
+    oncpu = samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total")
+    assert oncpu['{cgroup="/c1",name="c1",qos=""}'] == pytest.approx(38)
+
+
 def test_blame_is_top_k_plus_other() -> None:
     exposition = CgroupMetrics(settings(culprits_per_victim=2), infos(9), {})
     blame = {(1, culprit): culprit * 10**6 for culprit in range(2, 9)} | {(1, KERNEL_ID): 10**6}
@@ -161,6 +195,29 @@ def test_a_cgroup_that_gets_its_pods_name_later_starts_a_new_series() -> None:
     assert samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total") == {
         '{container="app",name="shop/web-0/app",namespace="shop",pod="web-0",qos=""}': 1.0
     }
+
+
+def test_a_container_that_is_started_again_goes_on_in_the_series_of_its_predecessor() -> None:
+    old = CgroupInfo(
+        1, f"{POD}/a", "shop/web-0/app", kind=CgroupKind.CONTAINER, namespace="shop", pod="web-0", container="app"
+    )
+    new = replace(old, id=2, path=f"{POD}/b")
+    frames = [
+        replace(
+            make_frame(
+                at, {info.id: info.path}, {"cpu.oncpu_ns": [at * 10**9], "cpu.wait_hist": np.full((1, SLOTS), waits)}
+            ),
+            cgroups=(info,),
+        )
+        for at, info, waits in ((0, old, 0), (1, old, 1), (2, old, 2), (2, new, 1), (3, new, 2))
+    ]
+    exposition = CgroupMetrics(settings(), {1: old, 2: new}.get, {})
+    for earlier, later in itertools.pairwise(frames):
+        exposition.update(make_tick(earlier, later), capabilities={})
+    assert samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total") == {
+        '{container="app",name="shop/web-0/app",namespace="shop",pod="web-0",qos=""}': 3.0
+    }
+    assert samples(text(exposition), "koord_host_cpu_wait_duration_seconds_count") == {"": (2 + 2) * SLOTS}
 
 
 def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
