@@ -276,23 +276,19 @@ class Cpu(BpfProbe):
             "cpu.wait_hist": columns["hist"],
         }
         dense |= {f"cpu.wait_{cause}_ns": causes[:, row] for row, cause in enumerate(WAIT_CAUSES)}
-        self._drain()
+        keys, blamed = self._blame.read(drain=True)
+        self.pairs.add(keys["victim"], keys["culprit"], blamed.sum(axis=1))
         _, places = self._lost.read()
         lost = dict(zip(LOST_PLACES, places.sum(axis=1).tolist(), strict=True))
         if self._storage is not None:
             self._storage.follow(lost["cpu.task"])
         return Reading({CGROUP: Table({"cgroup": ids}, dense), "cpu.blame": self.pairs.table("cpu.blame_ns")}, lost)
 
-    def _drain(self) -> None:
-        keys, blamed = self._blame.read(drain=True)
-        self.pairs.add(keys["victim"], keys["culprit"], blamed.sum(axis=1))
-
     def reserve(self, ids: NDArray[np.uint64]) -> int:
         return self._cgroups.reserve(ids)
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
         self._cgroups.delete(ids)
-        self._drain()
         self.pairs.forget(ids)
 
     def _add_owed(self, ids: NDArray[np.uint64], columns: dict[str, NDArray[np.uint64]]) -> None:

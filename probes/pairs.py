@@ -37,12 +37,16 @@ class PairLedger:
         self.parents = Parents()
         """Of the cgroups that occur here; without them all that is folded is `OTHER_ID`'s."""
         self._pairs = _Pairs.none()
+        self._forgotten: Ids = np.empty(0, dtype=np.uint64)
+        """Victims that were dropped since the last table: the next addition may still have some of theirs."""
 
     def add(self, victims: Ids, culprits: Ids, amounts: NDArray[np.uint64]) -> None:
         """Add amounts pair by pair; all three have shape (n,)."""
         if not len(victims):
             return
         pairs = self._pairs.with_more(victims, culprits, amounts)
+        if len(self._forgotten):
+            pairs = pairs.without_victims(self._forgotten)
         # Of pairs that were told only the growth is folded here: how many are told is bounded by their table.
         self._pairs = self._fitted(pairs, _BETWEEN_TABLES * self._max_pairs, keeps_told=True)
 
@@ -52,13 +56,16 @@ class PairLedger:
         return len(self._pairs.codes)
 
     def forget(self, ids: Ids) -> None:
-        """Drop every pair whose victim is among `ids`; what a gone culprit did to the living stays."""
+        """Drop every pair whose victim is among `ids`, and those that come before the next table; what a gone culprit
+        did to the living stays."""
         self._pairs = self._pairs.without_victims(ids)
+        self._forgotten = np.union1d(self._forgotten, ids)
 
     def table(self, column: str) -> Table:
         """All pairs as a table keyed by `cgroup` (victim) and `culprit`; what is folded later counts them as told."""
         pairs = self._fitted(self._pairs, self._max_pairs, keeps_told=False)
         self._pairs = pairs._replace(told=pairs.amounts, weights=pairs.weights * _KEPT_RATIO)
+        self._forgotten = self._forgotten[:0]
         victims, culprits = pairs.ids()
         return Table({"cgroup": victims, "culprit": culprits}, {column: pairs.amounts})
 
@@ -112,15 +119,17 @@ class _Pairs(NamedTuple):
 
     def _renumbered(self, victims: Ids, culprits: Ids) -> "_Pairs":
         """The same rows, with numbers for these cgroups too and for no others that do not occur."""
-        mine = self.ids()
-        known_victims, victim_codes = np.unique(np.concatenate([mine[0], victims]), return_inverse=True)
-        known_culprits, culprit_codes = np.unique(np.concatenate([mine[1], culprits]), return_inverse=True)
+        mine = np.divmod(self.codes, max(len(self.culprits), 1))
+        known_victims, victim_codes = _with_new(self.victims, mine[0], victims)
+        known_culprits, culprit_codes = _with_new(self.culprits, mine[1], culprits)
         codes = victim_codes * len(known_culprits) + culprit_codes
-        return self._replace(victims=known_victims, culprits=known_culprits, codes=codes[: len(self.codes)])
+        return self._replace(victims=known_victims, culprits=known_culprits, codes=codes)
 
     def without_victims(self, ids: Ids) -> "_Pairs":
         """All rows but those of some victims."""
-        kept = ~np.isin(self.ids()[0], ids)
+        if not len(self.codes):
+            return self
+        kept = ~np.isin(self.victims, ids)[self.codes // len(self.culprits)]
         return self._replace(
             codes=self.codes[kept], amounts=self.amounts[kept], told=self.told[kept], weights=self.weights[kept]
         )
@@ -173,6 +182,14 @@ class _Pairs(NamedTuple):
             np.concatenate([self.told[stays], np.zeros(len(grown), dtype=np.uint64), told]),
             np.concatenate([self.weights[stays], self.weights[grown], np.zeros(len(told))]),
         ).summed()
+
+
+def _with_new(known: Ids, occurring: NDArray[np.intp], ids: Ids) -> tuple[Ids, NDArray[np.intp]]:
+    """Those of the known ids whose numbers occur, with the others, sorted; and the new number of each that occurs."""
+    occurs = np.zeros(len(known), dtype=np.bool_)
+    occurs[occurring] = True
+    both = np.union1d(known[occurs], ids)
+    return both, np.searchsorted(both, known)[occurring]
 
 
 def _numbers(known: Ids, ids: Ids) -> NDArray[np.intp] | None:

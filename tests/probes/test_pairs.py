@@ -66,6 +66,15 @@ def test_a_forgotten_victim_has_no_pairs_and_what_gone_culprits_did_stays() -> N
     assert _amounts(ledger) == {(2, 1): 10}
 
 
+def test_what_comes_late_of_a_forgotten_victim_is_dropped_until_the_next_table() -> None:
+    ledger = PairLedger()
+    ledger.forget(np.array([7], dtype=np.uint64))
+    _add(ledger, np.array([7, 8]), np.array([9, 9]), np.array([1, 2]))
+    assert _amounts(ledger) == {(8, 9): 2}
+    _add(ledger, np.array([7]), np.array([9]), np.array([3]))
+    assert _amounts(ledger) == {(7, 9): 3, (8, 9): 2}, "an id may be used again"
+
+
 def _jobs(count: int) -> tuple[CgroupInfo, ...]:
     paths = ["/", "/web", "/ci", "/ci/jobs", *(f"/ci/jobs/j{number}" for number in range(count))]
     return tuple(CgroupInfo(identity, path, path) for identity, path in enumerate(paths, start=1))
