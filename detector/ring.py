@@ -28,46 +28,70 @@ def rearranged(values: NDArray[Any], known: Ids, wanted: Ids, missing: float) ->
     return moved
 
 
-class Ring:
-    """At most `length` ticks of `width` series; values from before a cgroup appeared are NaN."""
+_LEAST_ROOM = 64
 
-    __slots__ = ("_count", "_next", "_values", "ids", "length", "width")
+
+class Ring:
+    """At most `length` ticks of `width` series; values from before a cgroup appeared are NaN.
+
+    A cgroup keeps its column from its first tick to its last, and one that comes takes a free one, so that what stays
+    is not copied whenever one comes or goes.
+    """
+
+    __slots__ = ("_columns", "_count", "_next", "_values", "ids", "length", "width")
 
     def __init__(self, length: int, width: int = 1) -> None:
         self.length, self.width = length, width
         self.ids: Ids = np.empty(0, dtype=np.uint64)
-        """Ids of the columns, those pushed last."""
-        self._values: Floats = np.empty((length, width, 0))
+        """Ids of the cgroups, in the order in which they were pushed last."""
+        self._columns: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        """Column of each."""
+        self._values: Floats = np.full((length, width, _LEAST_ROOM), np.nan)
         self._count = self._next = 0
 
     @property
     def values(self) -> Floats:
         """Shape (ticks, series, cgroups), oldest first; a copy."""
-        return self._values[self._order()]
+        return np.take(self._values[self._order()], self._columns, axis=-1)
 
     def series(self, number: int) -> Floats:
         """One series, shape (ticks, cgroups), oldest first; a copy."""
-        return np.asarray(self._values[self._order(), number], dtype=np.float64)
+        return np.take(self._values[self._order(), number], self._columns, axis=-1)
 
     def push(self, ids: Ids, values: Floats) -> None:
         """Add a tick, shape (series, cgroups)."""
         self.align(ids)
-        self._values[self._next] = values
+        self._values[self._next][:, self._columns] = values
         self._next = (self._next + 1) % self.length
         self._count = min(self._count + 1, self.length)
 
     def align(self, ids: Ids) -> None:
-        """Make the columns those of these cgroups."""
-        if not np.array_equal(ids, self.ids):
-            self._values = rearranged(self._values, self.ids, ids, np.nan)
-            self.ids = ids
+        """Forget all cgroups but these, and take in those that are new."""
+        if np.array_equal(ids, self.ids):
+            return
+        place, found = positions(self.ids, ids)
+        columns = np.empty(len(ids), dtype=np.intp)
+        columns[found] = self._columns[place[found]]
+        columns[~found] = self._free(columns[found], len(ids) - int(found.sum()))
+        self._values[:, :, columns[~found]] = np.nan
+        self.ids, self._columns = ids, columns
+
+    def _free(self, taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+        """Return so many columns that are not taken, more room made if there are not as many."""
+        room = self._values.shape[2]
+        if len(taken) + count > room:
+            more = np.full((self.length, self.width, max(room // 4, len(taken) + count - room)), np.nan)
+            self._values = np.concatenate([self._values, more], axis=2)
+        is_free = np.ones(self._values.shape[2], dtype=np.bool_)
+        is_free[taken] = False
+        return np.flatnonzero(is_free)[:count]
 
     def restore(self, ids: Ids, values: Floats) -> None:
         """Become the ring whose `ids` and `values` these were."""
-        self.ids = ids
-        self._values = np.full((self.length, self.width, len(ids)), np.nan)
+        self.ids, self._columns = ids, np.arange(len(ids))
+        self._values = np.full((self.length, self.width, max(len(ids), _LEAST_ROOM)), np.nan)
         self._count = min(len(values), self.length)
-        self._values[: self._count] = values[len(values) - self._count :]
+        self._values[: self._count, :, : len(ids)] = values[len(values) - self._count :]
         self._next = self._count % self.length
 
     def _order(self) -> NDArray[np.int64]:

@@ -121,7 +121,7 @@ def _infos(later: Sequence[CgroupInfo], earlier: Sequence[CgroupInfo]) -> _Infos
     before = {info.id: position for position, info in enumerate(earlier)}
     positions = [before.get(info.id, -1) for info in later]
     same = [
-        position if position >= 0 and earlier[position] == info else -1
+        position if position >= 0 and (earlier[position] is info or earlier[position] == info) else -1
         for position, info in zip(positions, later, strict=True)
     ]
     return _Infos(tuple(same), tuple(info for position, info in zip(same, later, strict=True) if position < 0))

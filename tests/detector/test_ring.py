@@ -23,6 +23,18 @@ def test_it_forgets_the_oldest() -> None:
     assert ring.series(0).tolist() == [[2.0], [3.0]]
 
 
+def test_cgroups_come_and_go_and_none_has_what_another_had() -> None:
+    ring = Ring(4)
+    past: list[dict[int, float]] = []
+    for tick in range(400):
+        alive = [1, *range(100 + tick, 100 + tick + 1 + tick % 90)]
+        values = {identity: identity + tick / 1000 for identity in alive}
+        ring.push(ids(*alive), np.array([list(values.values())]))
+        past = [{each: value for each, value in before.items() if each in values} for before in past[-3:]] + [values]
+        expected = [[values.get(identity, np.nan) for identity in alive] for values in past]
+        np.testing.assert_array_equal(ring.series(0), expected)
+
+
 def test_a_ring_of_one_holds_the_newest() -> None:
     ring = Ring(1)
     for value in (1.0, 2.0):
