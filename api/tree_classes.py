@@ -3,15 +3,17 @@
 The response chooses by it the cgroups that it may limit, and the enforcer checks by it what it is asked for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from api.cgroup_path import lineage, parent
+from api.cgroup_path import ROOT, lineage, parent
 from api.frame import UNKNOWN_UID, CgroupInfo, CgroupKind
 from api.qos import QoSClass, QoSSource
 
 _OWN = (0, UNKNOWN_UID)
+_ABOVE_ALL = ("", ROOT)
+"""The root, which is not in the lineage of others, and what is above it."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,12 @@ class TreeClasses:
             if each != path and info.kind is CgroupKind.KUBEPODS:
                 break
             if info.qos:
-                is_believed = self.believes_kubernetes or info.qos_source is not QoSSource.KUBERNETES
-                return QoSClass(info.qos) if is_believed or info.qos != QoSClass.BE else QoSClass.NONE
+                return self._own(info)
         return QoSClass.NONE
+
+    def _own(self, info: CgroupInfo) -> QoSClass:
+        is_believed = self.believes_kubernetes or info.qos_source is not QoSSource.KUBERNETES
+        return QoSClass(info.qos) if is_believed or info.qos != QoSClass.BE else QoSClass.NONE
 
     def within(self, path: str) -> frozenset[QoSClass]:
         """Return the classes of a cgroup and those below it: an action on it hits them all.
@@ -70,21 +75,34 @@ class TreeClasses:
     def _within(self) -> Mapping[str, frozenset[QoSClass]]:
         found: dict[str, set[QoSClass]] = {}
         directories = {parent(path) for path in self.cgroups}
-        for path in self.cgroups:
-            qos = self.of(path)
+        passed_on: dict[str, QoSClass] = {}
+        for path, info in self.cgroups.items():
+            qos = self._own(info) if info.qos else self._passed_on(parent(path), passed_on)
             if qos is QoSClass.NONE and path in directories:
                 continue
-            for each in self._counted(path, qos):
-                classes = found.setdefault(each, set())
-                if qos in classes:
-                    break
+            each = path
+            while qos not in (classes := found.setdefault(each, set())):
                 classes.add(qos)
+                each = parent(each)
+                # A pod that no source knows yet does not count for the kubelet's directory that it lies in.
+                if each in _ABOVE_ALL or (qos is QoSClass.NONE and self._is_kubelets(each)):
+                    break
         return {path: frozenset(classes) for path, classes in found.items()}
 
-    def _counted(self, path: str, qos: QoSClass) -> Iterable[str]:
-        """A pod that no source knows yet does not count for the kubelet's directory that it lies in."""
-        for each in lineage(path):
-            info = self.cgroups.get(each)
-            if qos is QoSClass.NONE and each != path and info is not None and info.kind is CgroupKind.KUBEPODS:
-                return
-            yield each
+    def _passed_on(self, path: str, known: dict[str, QoSClass]) -> QoSClass:
+        """Return the class that a directory gives those below it that have none, as `of` says; `known` has others'."""
+        without: list[str] = []
+        while path not in _ABOVE_ALL and path not in known:
+            info = self.cgroups.get(path)
+            if info is not None and (info.kind is CgroupKind.KUBEPODS or info.qos):
+                known[path] = QoSClass.NONE if info.kind is CgroupKind.KUBEPODS else self._own(info)
+                break
+            without.append(path)
+            path = parent(path)
+        found = known.get(path, QoSClass.NONE)
+        known.update(dict.fromkeys(without, found))
+        return found
+
+    def _is_kubelets(self, path: str) -> bool:
+        info = self.cgroups.get(path)
+        return info is not None and info.kind is CgroupKind.KUBEPODS

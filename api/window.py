@@ -126,9 +126,9 @@ def subtract(later: Table, earlier: Table) -> tuple[Table, int]:
         fresh: NDArray[Any] = column
         old: NDArray[Any] = earlier.columns[name].astype(column.dtype, copy=False)
         if matched is not None:
-            rows, found = matched
-            there, old = old, np.zeros_like(column)
-            old[found] = there[rows[found]]
+            rows, is_new = matched
+            old = old[rows]
+            old[is_new] = 0
         backwards = fresh < old
         if backwards.any():
             resets |= backwards.reshape(len(later), -1).any(axis=1)
@@ -159,15 +159,21 @@ def _same_keys(later: Table, earlier: Table) -> bool:
 
 
 def _match(later: Table, earlier: Table) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """For each row of `later`, its row in `earlier` (valid where the second array is true)."""
+    """For each row of `later`, its row in `earlier`, which has none of it where the second array is true.
+
+    Neither table is empty.
+    """
     if not later.keys:
-        count = len(later)
-        return np.arange(count), np.arange(count) < len(earlier)
-    wanted, known = _codes(later, earlier)
+        rows = np.arange(len(later))
+        return np.minimum(rows, len(earlier) - 1), rows >= len(earlier)
+    if len(later.keys) == 1:
+        wanted, known = (next(iter(table.keys.values())) for table in (later, earlier))
+    else:
+        wanted, known = _codes(later, earlier)
     order = np.argsort(known, kind="stable")
     ranked = known[order]
     position = np.minimum(np.searchsorted(ranked, wanted), len(ranked) - 1)
-    return order[position], ranked[position] == wanted
+    return order[position], ranked[position] != wanted
 
 
 def _codes(later: Table, earlier: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

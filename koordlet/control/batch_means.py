@@ -50,20 +50,22 @@ class BatchMeans:
 
     def full(self, ids: NDArray[np.uint64]) -> Floats:
         """Sums of the full batches, shape (batches, quantities, cgroups); NaN where a cgroup was not there."""
-        place = {int(identity): column for column, identity in enumerate(self._ids)}
-        columns = np.array([place.get(int(identity), -1) for identity in ids], dtype=np.int64)
+        columns = self._places(ids)
         sums = self._sums if self._filled_seconds >= self._batch_seconds else self._sums[:-1]
         if not len(self._ids):
             return np.full((len(sums), sums.shape[1], len(ids)), np.nan)
         return np.where(columns >= 0, sums[:, :, columns], np.nan)
 
+    def _places(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Column of each id, -1 where it has none."""
+        place = {identity: column for column, identity in enumerate(self._ids.tolist())}
+        return np.array([place.get(identity, -1) for identity in ids.tolist()], dtype=np.int64)
+
     def _moved(self, ids: NDArray[np.uint64]) -> Floats:
         """Columns in the order of `ids`; batches before a cgroup appeared are NaN, which no estimate uses."""
         moved = np.full((*self._sums.shape[:2], len(ids)), np.nan)
-        place = {int(identity): column for column, identity in enumerate(self._ids)}
-        for column, identity in enumerate(ids.tolist()):
-            if identity in place:
-                moved[:, :, column] = self._sums[:, :, place[identity]]
+        places = self._places(ids)
+        moved[:, :, places >= 0] = self._sums[:, :, places[places >= 0]]
         if len(moved):
             moved[-1] = np.nan_to_num(moved[-1])
         return moved
