@@ -173,6 +173,7 @@ class Agent:
         unknown = self._unknown_among(reported)
         if unknown and self._ticks >= self._list_from_tick and (unknown - self._listed_ids):
             asked = unknown
+            self.between()
             self._forget(self._known.relist())
             unknown = self._unknown_among(reported)
             self._in_vain = self._in_vain + 1 if unknown == asked else 0

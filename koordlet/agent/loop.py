@@ -82,6 +82,7 @@ class AgentLoop:
         window = self._source.store.window()
         if window is None:
             return
+        self._between()
         tick = self._tick_of(window, verdicts)
         self._between()
         if self._control is not None:

@@ -23,6 +23,7 @@ from api.histogram import SLOTS, UPPER_EDGES_NS
 from api.loss import lost_ns, total_lost_ns
 from api.metrics import BY_COLUMN, Metric, MetricKind
 from api.window import Delta, subtract
+from detector.breaks import Between, no_breaks
 from koordlet.config import MetricsSettings
 from koordlet.metrics.inflicted import Inflicted
 from koordlet.metrics.labels import (
@@ -126,9 +127,21 @@ class _Seats:
 class CgroupMetrics(PrometheusCollector):
     """Series of cgroups and host: `update` takes each tick; `collect` may run in another thread."""
 
-    def __init__(self, settings: MetricsSettings, info_of: InfoOf, build: Mapping[str, str], own: str = "") -> None:
-        """`own` is the path of the agent's own cgroup; empty or the root's where it has none."""
+    def __init__(
+        self,
+        settings: MetricsSettings,
+        info_of: InfoOf,
+        build: Mapping[str, str],
+        own: str = "",
+        *,
+        breaks: Callable[[], Between] = lambda: no_breaks,
+    ) -> None:
+        """`own` is the path of the agent's own cgroup; empty or the root's where it has none.
+
+        `breaks` makes what is called between the parts of counting, in the thread that counts.
+        """
         self._settings = settings
+        self._breaks = breaks
         self._info_of = info_of
         self._build = dict(build)
         self._lock = Lock()
@@ -235,6 +248,7 @@ class CgroupMetrics(PrometheusCollector):
         """Add what counters grew by since the last time, for the cgroups of the last frame and in their seats."""
         if self._last is None:
             return
+        between = self._breaks()
         tables = self._last.tables
         if CGROUP in self._counted:
             for table in _joined([tables[CGROUP], *self._parted[CGROUP]]):
@@ -242,9 +256,11 @@ class CgroupMetrics(PrometheusCollector):
                 seats = self._seats_of(grown.ids)
                 for metric in BY_COLUMN.values():
                     if metric.table == CGROUP and metric.family and metric.column in grown.columns:
+                        between()
                         self._add(metric, grown, seats)
         for name in [name for name in tables.keys() | self._parted.keys() if name.endswith(".blame")]:
             for table in _joined([*([tables[name]] if name in tables else []), *self._parted[name]]):
+                between()
                 if name in self._counted:
                     self._add_blame(name, subtract(table, self._counted[name])[0])
         self._counted = dict(tables)

@@ -20,6 +20,7 @@ from koordlet.config import AgentSettings, MetricsSettings
 from koordlet.control.control_loop import ControlLoop
 from koordlet.enforcer.lifecycle import own_cgroup
 from koordlet.host.files import HostTree
+from koordlet.host.scheduling import Breaks
 from koordlet.metrics.actions import ActionMetrics
 from koordlet.metrics.cgroups import CgroupMetrics
 from koordlet.metrics.connections import MetricsServer
@@ -104,7 +105,8 @@ def open_metrics(
     table = settings.metrics
     tls = _tls(table)
     build = {"version": version, "kernel": platform.release()}
-    cgroups = CgroupMetrics(table, agent.info_of, build, own_cgroup(HostTree(Path(settings.root))))
+    own = own_cgroup(HostTree(Path(settings.root)))
+    cgroups = CgroupMetrics(table, agent.info_of, build, own, breaks=Breaks)
     verdicts = VerdictMetrics(table.max_verdicts, agent.name_of, control.entitled_part)
     actions = ActionMetrics(table.max_verdicts, agent.name_of, dry_run=not settings.enforcer.enabled)
     priorities = PriorityMetrics()
