@@ -58,6 +58,10 @@ InfoOf = Callable[[int], CgroupInfo | None]
 """Description of a living or recently removed cgroup by its id."""
 
 
+Emptied = tuple[int, Labels]
+"""A seat whose series end, and the labels that they had."""
+
+
 class _Seats:
     """Cgroups with series of their own: a seat number each, 0 for all others."""
 
@@ -68,13 +72,18 @@ class _Seats:
         self._free = list(range(count, 0, -1))
         self._activity: dict[int, float] = {}
 
-    def choose(self, cgroups: Sequence[CgroupInfo], score: Mapping[int, float], ticks: int) -> list[int]:
+    def part(self, cgroups: Sequence[CgroupInfo]) -> list[Emptied]:
+        """Empty the seats of all but these cgroups."""
+        alive = {info.id for info in cgroups}
+        return [self._leave(identity) for identity in list(self.seat_of) if identity not in alive]
+
+    def choose(self, cgroups: Sequence[CgroupInfo], score: Mapping[int, float], ticks: int) -> list[Emptied]:
         """Give seats to the busiest; only a clearly busier cgroup replaces the quietest. Return emptied seats.
 
-        `score` is the activity by id over the `ticks` since the last choice.
+        `score` is the activity by id over the `ticks` since the last choice. All that have seats are among the cgroups.
         """
         alive = {info.id: info for info in cgroups}
-        emptied = [self._leave(identity) for identity in list(self.seat_of) if identity not in alive]
+        emptied = []
         remembered, kept = self._activity, _DECAY**ticks
         self._activity = {
             identity: remembered.get(identity, 0.0) * kept + score.get(identity, 0.0) for identity in alive
@@ -105,7 +114,7 @@ class _Seats:
         taken = {labels[:4] for labels in self.labels.values()}
         self.labels[seat] = (*distinct(identity_of(info), info.path, taken), short(info.name), info.qos)
 
-    def relabel(self, cgroups: Sequence[CgroupInfo]) -> list[int]:
+    def relabel(self, cgroups: Sequence[CgroupInfo]) -> list[Emptied]:
         """Give new labels to the cgroups that are known by other names now; return their seats, which start anew."""
         moved = []
         for info in cgroups:
@@ -113,15 +122,15 @@ class _Seats:
             if seat is None or self.labels[seat][4:] == (short(info.name), info.qos):
                 continue
             taken = {labels[:4] for other, labels in self.labels.items() if other != seat}
+            before = self.labels[seat]
             self.labels[seat] = (*distinct(identity_of(info), info.path, taken), short(info.name), info.qos)
-            moved.append(seat)
+            moved.append((seat, before[:4]))
         return moved
 
-    def _leave(self, identity: int) -> int:
+    def _leave(self, identity: int) -> Emptied:
         seat = self.seat_of.pop(identity)
-        del self.labels[seat]
         self._free.append(seat)
-        return seat
+        return seat, self.labels.pop(seat)[:4]
 
 
 class CgroupMetrics(PrometheusCollector):
@@ -153,6 +162,8 @@ class CgroupMetrics(PrometheusCollector):
         """Last rows of cgroups that went since then, by table."""
         self._has_changed = True
         """Whether cgroups came or went, or are described anew, since the last choice of seats."""
+        self._have_just_gone = False
+        """Whether some went with the last frame, whose tables of blame can still have them."""
         self._chosen: Table | None = None
         """The dense table as of the last choice of seats, `_ticks` ago."""
         self._ticks = 0
@@ -183,6 +194,9 @@ class CgroupMetrics(PrometheusCollector):
                 self._seat(last)
             elif last.cgroups is not self._last.cgroups:
                 self._follow(self._last, last)
+            elif self._have_just_gone:
+                self._part(self._last, last)
+                self._have_just_gone = False
             self._last = last
             self._ticks += 1
             if self._ticks >= _CHOOSE_EVERY and (self._has_changed or len(last.cgroups) > self._seats.count):
@@ -191,32 +205,40 @@ class CgroupMetrics(PrometheusCollector):
             self._programs = list(programs)
 
     def _follow(self, before: Frame, after: Frame) -> None:
-        """Keep the last rows of cgroups that are gone, give newcomers the seats that are free, and others new names."""
-        self._has_changed = True
+        """Keep the last rows of cgroups that are gone, and give newcomers the seats that are free.
+
+        All seats are given anew where one is described otherwise, or comes under the name of one that has a seat.
+        """
+        self._has_changed = self._have_just_gone = True
         known = {info.id: info for info in before.cgroups}
         came = [info for info in after.cgroups if info.id not in known]
-        if self._seats.has_name_of(came):
+        if any(info is not known.get(info.id, info) for info in after.cgroups) or self._seats.has_name_of(came):
             self._seat(after)
-            return
-        renamed = [info for info in after.cgroups if info is not known.get(info.id, info)]
-        if renamed:
-            self._rename(renamed)
-        gone = before.cgroup.ids[~np.isin(before.cgroup.ids, after.cgroup.ids)]
-        if len(gone):
-            for name, table in before.tables.items():
-                if name == CGROUP or name.endswith(".blame"):
-                    self._parted[name].append(table.take(np.isin(table.ids, gone)))
-        self._seats.welcome(came)
+        else:
+            self._part(before, after)
+            self._seats.welcome(came)
+
+    def _part(self, before: Frame, after: Frame) -> None:
+        """Keep the last rows of what `after` has no longer: a table of blame may have a victim for a frame more."""
+        alive = after.cgroup.ids
+        for name, table in before.tables.items():
+            if name == CGROUP or name.endswith(".blame"):
+                gone = np.flatnonzero(~np.isin(table.ids, alive))
+                if len(gone) and name != CGROUP and name in after.tables:
+                    gone = gone[~np.isin(table.ids[gone], after.tables[name].ids)]
+                if len(gone):
+                    self._parted[name].append(table.take(gone))
 
     def _seat(self, frame: Frame) -> None:
         """Give seats to the cgroups of a frame by what they did since the last choice."""
-        self._rename(frame.cgroups)  # all is counted, as long as those that are gone have their seats
+        self._count()  # before seats are emptied
+        self._empty(self._seats.part(frame.cgroups))
+        self._empty(self._seats.relabel(frame.cgroups))
         grown, _ = subtract(frame.cgroup, self._chosen) if self._chosen is not None else (frame.cgroup, 0)
         lost = total_lost_ns(lost_ns(Delta(grown, 1.0, 0)))
         oncpu = grown.columns.get("cpu.oncpu_ns", np.zeros(len(grown))).astype(np.float64)
         score = dict(zip(grown.ids.tolist(), (oncpu + (lost if len(lost) else 0)).tolist(), strict=True))
-        labels = dict(self._seats.labels)
-        self._empty(self._seats.choose(frame.cgroups, score, self._ticks), labels)
+        self._empty(self._seats.choose(frame.cgroups, score, self._ticks))
         self._chosen, self._ticks, self._has_changed = frame.cgroup, 0, False
         limit = self._settings.histogram_cgroups
         self._histogram_seats = [seat for seat in self._histogram_seats if seat in self._seats.labels][:limit]
@@ -226,22 +248,16 @@ class CgroupMetrics(PrometheusCollector):
             if seat and seat not in self._histogram_seats:
                 self._histogram_seats.append(seat)
 
-    def _rename(self, cgroups: Sequence[CgroupInfo]) -> None:
-        """Count all that was measured of cgroups under the names that they had, and give them their new ones."""
-        self._count()
-        labels = dict(self._seats.labels)
-        self._empty(self._seats.relabel(cgroups), labels)
-
-    def _empty(self, seats: Iterable[int], labels: Mapping[int, Labels]) -> None:
-        """Drop the series of seats, which had these labels."""
-        for seat in seats:
+    def _empty(self, seats: Iterable[Emptied]) -> None:
+        """Drop the series of seats."""
+        for seat, labels in seats:
             for totals in self._totals.values():
                 totals[seat] = 0.0
             for rows in self._histograms.values():
                 rows[-1] += rows[seat]
                 rows[seat] = 0.0
             for pairs in self._blame.values():
-                pairs.forget(seat, labels[seat][:4])
+                pairs.forget(seat, labels)
             self._inflicted.forget(seat)
 
     def _count(self) -> None:
@@ -259,11 +275,12 @@ class CgroupMetrics(PrometheusCollector):
                         between()
                         self._add(metric, grown, seats)
         for name in [name for name in tables.keys() | self._parted.keys() if name.endswith(".blame")]:
-            for table in _joined([*([tables[name]] if name in tables else []), *self._parted[name]]):
+            # Apart, as a victim may have come again: what one table has of it is summed up.
+            for table in (*([tables[name]] if name in tables else []), *_joined(self._parted[name])):
                 between()
                 if name in self._counted:
                     self._add_blame(name, subtract(table, self._counted[name])[0])
-        self._counted = dict(tables)
+        self._counted |= tables
         self._parted.clear()
 
     def _seats_of(self, ids: NDArray[np.uint64]) -> NDArray[np.intp]:
@@ -314,7 +331,8 @@ class CgroupMetrics(PrometheusCollector):
         with self._lock:
             if self._last is not None and self._has_changed:
                 self._seat(self._last)
-            self._count()
+            else:
+                self._count()
             families: dict[str, Family] = {}
             for metric in BY_COLUMN.values():
                 if metric.family:

@@ -113,6 +113,31 @@ def test_what_a_cgroup_did_before_it_went_counts_in_its_series_and_in_the_sum_wi
     assert '"/c3"' not in text(exposition), "what is gone has no series after the scrape that could see its end"
 
 
+@pytest.mark.parametrize(
+    "scraped",
+    [
+        pytest.param((), id="never scraped"),
+        pytest.param((2,), id="scraped when it went"),
+        pytest.param((3,), id="scraped after"),
+        pytest.param((1, 2, 3), id="scraped always"),
+    ],
+)
+@pytest.mark.parametrize("left", [pytest.param(1, id="others go"), pytest.param(2, id="others stay")])
+def test_blame_on_what_went_while_probes_were_read_counts_once(scraped: tuple[int, ...], left: int) -> None:
+    exposition = CgroupMetrics(settings(), infos(9), {})
+    blamed = [{(3, 1): second * 10**9} for second in range(3)]
+    frames = [frame(0, 3, 1, blamed[0]), frame(1, 3, 1, blamed[1]), frame(2, 2, 1, blamed[2])]
+    frames += [frame(3, left, 1), frame(4, 1, 1)]
+    if left == 2:
+        frames[3] = replace(frames[3], cgroups=frames[2].cgroups)
+    for number, (earlier, later) in enumerate(itertools.pairwise(frames), 1):
+        exposition.update(make_tick(earlier, later), capabilities={})
+        if number in scraped:
+            text(exposition)
+    inflicted = samples(text(exposition), "koord_cgroup_inflicted_seconds_total")
+    assert inflicted == {'{cgroup="/c1",name="c1",qos="",resource="cpu"}': pytest.approx(2.0)}
+
+
 def test_a_cgroup_that_comes_between_scrapes_counts_in_its_own_series_from_its_first_tick() -> None:
     exposition = CgroupMetrics(settings(), infos(9), {})
     frames = [frame(1, 2, 10**9), frame(2, 2, 10**9), frame(3, 3, 10**9), frame(4, 3, 10**9)]
@@ -218,6 +243,24 @@ def test_a_container_that_is_started_again_goes_on_in_the_series_of_its_predeces
         '{container="app",name="shop/web-0/app",namespace="shop",pod="web-0",qos=""}': 3.0
     }
     assert samples(text(exposition), "koord_host_cpu_wait_duration_seconds_count") == {"": (2 + 2) * SLOTS}
+
+
+def test_a_container_that_is_started_again_and_described_late_gets_its_predecessors_series() -> None:
+    old = CgroupInfo(
+        1, f"{POD}/a", "shop/web-0/app", kind=CgroupKind.CONTAINER, namespace="shop", pod="web-0", container="app"
+    )
+    late = CgroupInfo(2, f"{POD}/b", "shop/web-0:/b", namespace="shop", pod="web-0")
+    known = replace(old, id=2, path=f"{POD}/b")
+    frames = [
+        replace(make_frame(at, {info.id: info.path}, {"cpu.oncpu_ns": [at * 10**9]}), cgroups=(info,))
+        for at, info in ((0, old), (1, old), (2, late), (3, late), (4, known), (5, known))
+    ]
+    exposition = CgroupMetrics(settings(), {1: old, 2: known}.get, {})
+    for earlier, later in itertools.pairwise(frames):
+        exposition.update(make_tick(earlier, later), capabilities={})
+    assert list(samples(text(exposition), "koord_cgroup_cpu_oncpu_seconds_total")) == [
+        '{container="app",name="shop/web-0/app",namespace="shop",pod="web-0",qos=""}'
+    ]
 
 
 def test_histograms_are_cumulative_with_upper_edges_in_seconds() -> None:
