@@ -90,7 +90,7 @@ class TreeClasses:
         return {path: frozenset(classes) for path, classes in found.items()}
 
     def _passed_on(self, path: str, known: dict[str, QoSClass]) -> QoSClass:
-        """Return the class that a directory gives those below it that have none, as `of` says; `known` has others'."""
+        """Return the class that a directory gives those below it without one, as `of` says; `known` keeps answers."""
         without: list[str] = []
         while path not in _ABOVE_ALL and path not in known:
             info = self.cgroups.get(path)

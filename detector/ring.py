@@ -74,6 +74,10 @@ class Ring:
         columns[found] = self._columns[place[found]]
         columns[~found] = self._free(columns[found], len(ids) - int(found.sum()))
         self._values[:, :, columns[~found]] = np.nan
+        if self._values.shape[2] > 2 * max(len(ids), _LEAST_ROOM):
+            room = np.full((self.length, self.width, max(len(ids), _LEAST_ROOM)), np.nan)
+            room[:, :, : len(ids)] = np.take(self._values, columns, axis=-1)
+            self._values, columns = room, np.arange(len(ids))
         self.ids, self._columns = ids, columns
 
     def _free(self, taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:

@@ -15,6 +15,8 @@ _KEPT_RATIO = 0.5 ** (1 / 30)
 """Part of a pair's weight that one table leaves: with one a second, half of it after 30 seconds."""
 _LEVELS_AT_ONCE = 3
 """Levels of the hierarchy that a pair may rise before one table, until it is `OTHER_ID`'s."""
+_MOST_FORGOTTEN = 8192
+"""Victims remembered as dropped while no table is made."""
 _BETWEEN_TABLES = 4
 """Times as many pairs as a table has are collected before it."""
 
@@ -56,10 +58,11 @@ class PairLedger:
         return len(self._pairs.codes)
 
     def forget(self, ids: Ids) -> None:
-        """Drop every pair whose victim is among `ids`, and those that come before the next table; what a gone culprit
-        did to the living stays."""
+        """Drop every pair whose victim is among `ids`, and those that come before the next table: a victim that is
+        forgotten before each table has none. What a gone culprit did to the living stays."""
         self._pairs = self._pairs.without_victims(ids)
-        self._forgotten = np.union1d(self._forgotten, ids)
+        earlier = self._forgotten if len(self._forgotten) < _MOST_FORGOTTEN else self._forgotten[:0]
+        self._forgotten = np.union1d(earlier, ids)
 
     def table(self, column: str) -> Table:
         """All pairs as a table keyed by `cgroup` (victim) and `culprit`; what is folded later counts them as told."""

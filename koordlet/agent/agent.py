@@ -93,10 +93,10 @@ class Agent:
         self._each_tick: frozenset[str] = frozenset() if "cpu" in self.probes.opened else _WITHOUT_CPU_PROBE
         self._unknown_ids: set[int] = set()
         self._listed_ids: set[int] = set()
-        """Of these, those that a full listing has not found."""
+        """Of these, those that a listing has not found."""
         self._list_from_tick = 0
         self._in_vain = 0
-        """Full listings in a row that found none of the unknown ids."""
+        """Listings in a row that found none of the unknown ids."""
         self._most_strangers = min(_MOST_STRANGERS, int(settings.probes.max_cgroups * _MOST_STRANGERS_RATIO))
         self._ticks = 0
 
@@ -123,6 +123,8 @@ class Agent:
         readings.extend(read() for read in self.extra_readings)
         readings.append(self._own_cost(time.monotonic_ns() - started))
         self.between()
+        if self._walk.unopened:
+            self.lost["walk.descriptors"] = self._walk.unopened
         tables, lost = merge(self._known.ids, readings)
         read_ns = reading_times(self._known.ids, readings)
         frame = Frame(monotonic, wall, self._known.cgroups, tables, lost | self.lost, sources, read_ns)
@@ -131,8 +133,6 @@ class Agent:
         return frame
 
     def _forget(self, removed: Sequence[CgroupInfo]) -> None:
-        if self._walk.unopened:
-            self.lost["walk.descriptors"] = self._walk.unopened
         if removed:
             for collector in self._collectors.values():
                 collector.forget(removed)

@@ -92,7 +92,10 @@ class KnownCgroups:
 
     def relist(self) -> list[CgroupInfo]:
         """Find those that came in the place of others since the update; return the cgroups that are gone."""
-        return self._follow(self._walk.relist(), has_changed=False)
+        removed = self._follow(self._walk.relist(), has_changed=False)
+        if self._awaited:
+            self._ask()
+        return removed
 
     def _follow(self, change: CgroupChange, *, has_changed: bool) -> list[CgroupInfo]:
         """Take what came, went and was chowned; return what went."""

@@ -35,6 +35,14 @@ def test_cgroups_come_and_go_and_none_has_what_another_had() -> None:
         np.testing.assert_array_equal(ring.series(0), expected)
 
 
+def test_room_that_many_cgroups_took_is_given_back() -> None:
+    ring = Ring(2)
+    ring.push(ids(*range(1, 5001)), np.ones((1, 5000)))
+    ring.push(ids(4999, 7), np.array([[2.0, 3.0]]))
+    np.testing.assert_array_equal(ring.series(0), [[1.0, 1.0], [2.0, 3.0]])
+    assert ring._values.shape[2] < 500
+
+
 def test_a_ring_of_one_holds_the_newest() -> None:
     ring = Ring(1)
     for value in (1.0, 2.0):

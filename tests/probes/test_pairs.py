@@ -75,6 +75,13 @@ def test_what_comes_late_of_a_forgotten_victim_is_dropped_until_the_next_table()
     assert _amounts(ledger) == {(7, 9): 3, (8, 9): 2}, "an id may be used again"
 
 
+def test_victims_that_go_while_a_probe_is_not_read_take_bounded_memory() -> None:
+    ledger = PairLedger()
+    for start in range(0, 40_000, 1_000):
+        ledger.forget(np.arange(start, start + 1_000, dtype=np.uint64))
+    assert len(ledger._forgotten) <= 9_192
+
+
 def _jobs(count: int) -> tuple[CgroupInfo, ...]:
     paths = ["/", "/web", "/ci", "/ci/jobs", *(f"/ci/jobs/j{number}" for number in range(count))]
     return tuple(CgroupInfo(identity, path, path) for identity, path in enumerate(paths, start=1))

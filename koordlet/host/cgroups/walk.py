@@ -141,8 +141,14 @@ class CgroupWalk:
         self._added, self._removed, self._owners = {}, {}, {}
         for path in [path for path, directory in self._directories.items() if directory.has_children]:
             directory = self._directories.get(path)
-            if directory is not None:
-                self._relist(path, directory, os.fstat(directory.fd).st_nlink)
+            if directory is None:
+                continue
+            try:
+                links = os.fstat(directory.fd).st_nlink
+            except OSError:
+                self._leave(path)
+                continue
+            self._relist(path, directory, links)
         return CgroupChange(self._added, self._removed, self._owners)
 
     def _enter(self, path: str, name: str, above: _Directory | None) -> None:
