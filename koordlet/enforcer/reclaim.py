@@ -1,4 +1,4 @@
-"""Memory reclaim; on cgroup v1 by a limit that is lowered for a moment, with an entry in the journal."""
+"""Memory reclaim; on cgroup v1 by writing a limit that usage cannot fit, with an entry in the journal."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,14 @@ from koordlet.enforcer.journal import Journal, NoJournal
 from koordlet.enforcer.journal_format import JournalEntry
 from koordlet.enforcer.leases import Leases
 from koordlet.enforcer.writer import Writer
-from koordlet.host.cgroups.reclaim import LIMIT_FILE, REQUEST_FILE, SET_BACK, lowered_limits, reclaims_by_limit
+from koordlet.host.cgroups.reclaim import (
+    LIMIT_FILE,
+    REQUEST_FILE,
+    SET_BACK,
+    UNREACHABLE_LIMIT,
+    reclaimable_by_limit,
+    reclaims_by_limit,
+)
 from koordlet.host.files import HostError
 from koordlet.host.knobs.knobs import CgroupGone, Knobs
 
@@ -42,28 +49,27 @@ class Reclaimer:
         if not reclaims_by_limit(directory):
             freed = self._writer.reclaim(directory, intent.amount_bytes)
             return Reclaimed(freed, str(directory / REQUEST_FILE))
-        limits = lowered_limits(directory, intent.amount_bytes)
-        freed = self._by_limit(intent, directory, limits) if limits else 0
+        amount = reclaimable_by_limit(directory, intent.amount_bytes)
+        freed = self._by_limit(intent, directory, amount) if amount else 0
         return Reclaimed(freed, str(directory / LIMIT_FILE))
 
-    def _by_limit(self, intent: Reclaim, directory: Path, limits: tuple[int, ...]) -> int:
+    def _by_limit(self, intent: Reclaim, directory: Path, amount_bytes: int) -> int:
         (assignment,) = self._knobs.assignments(Knob.MEMORY_MAX, intent.target, "max")
         attribute = assignment.attribute
         identity = self._writer.identity(attribute)
         present_limit = next(iter(self._writer.read(attribute) or ()), None)
         if identity is None or present_limit is None:
             raise CgroupGone(intent.target)
-        lowered = tuple(map(str, limits))
         known = self._journal.live.get(attribute.key)
         if known is not None and known.identity == identity:
-            entry = msgspec.structs.replace(known, ours=(*lowered, *known.ours))
+            entry = msgspec.structs.replace(known, ours=(UNREACHABLE_LIMIT, *known.ours))
         else:
             known = None
             entry = JournalEntry(
                 attribute=attribute,
                 identity=identity,
                 original=present_limit,
-                ours=lowered,
+                ours=(UNREACHABLE_LIMIT,),
                 target=intent.target,
                 knob=Knob.MEMORY_MAX.value,
                 strategy=intent.strategy,
@@ -73,7 +79,7 @@ class Reclaimer:
         if not self._journal.hold([entry]):
             raise JournalUnavailable
         try:
-            freed = self._writer.reclaim_by_limit(directory, limits, present_limit)
+            freed = self._writer.reclaim_by_limit(directory, amount_bytes, present_limit)
         except HostError as error:
             if error.operation == SET_BACK:
                 self._leases.restore([entry])

@@ -5,14 +5,14 @@ held it, until the file's own text changes.
 """
 
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
 from koordlet.host.attribute_formats import Format, written_text
 from koordlet.host.attributes import PRESENT, Attribute, KernelFile, ResourceGroup
 from koordlet.host.cgroups.processes import kill_below, on_cpus_of, pids_below, signal_below
-from koordlet.host.cgroups.reclaim import reclaim, reclaim_by_limit, usage_bytes
+from koordlet.host.cgroups.reclaim import reclaim, reclaim_by_limit
 
 Texts = frozenset[str] | None
 
@@ -40,8 +40,8 @@ class Writer(Protocol):
     def reclaim(self, directory: Path, amount_bytes: int) -> int:
         """Reclaim memory of a cgroup; return the bytes that were freed. Raises Unsupported, too."""
 
-    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], present_limit: str) -> int:
-        """Reclaim memory of a v1 cgroup by limits that are lowered and set back at once; return the bytes freed."""
+    def reclaim_by_limit(self, directory: Path, amount_bytes: int, present_limit: str) -> int:
+        """Reclaim memory of a v1 cgroup by a limit that usage cannot fit; return the bytes that were freed."""
 
 
 class KernelWriter:
@@ -68,9 +68,9 @@ class KernelWriter:
         with on_cpus_of(directory):
             return reclaim(directory, amount_bytes)
 
-    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], present_limit: str) -> int:
+    def reclaim_by_limit(self, directory: Path, amount_bytes: int, present_limit: str) -> int:
         with on_cpus_of(directory):
-            return reclaim_by_limit(directory, limits, written_text(Format.LIMIT_BYTES, present_limit))
+            return reclaim_by_limit(directory, amount_bytes, written_text(Format.LIMIT_BYTES, present_limit))
 
 
 class DryRunWriter:
@@ -121,5 +121,5 @@ class DryRunWriter:
         reclaim(directory, 0)  # raises Unsupported as the real one does
         return amount_bytes
 
-    def reclaim_by_limit(self, directory: Path, limits: Sequence[int], present_limit: str) -> int:  # noqa: ARG002
-        return max(usage_bytes(directory) - limits[-1], 0)
+    def reclaim_by_limit(self, directory: Path, amount_bytes: int, present_limit: str) -> int:  # noqa: ARG002
+        return amount_bytes

@@ -8,10 +8,16 @@ what a signal interrupts: hence a process of its own, which timers end.
 import errno
 import os
 import signal
+import time
+from collections.abc import Callable
 from typing import NoReturn
 
 BY_THE_CLOCK = 10
 """Times the CPU time that a write may take: where CPUs are full, as long as that."""
+
+
+class _TurnOver(Exception):
+    """Raised by the signal that ends a turn."""
 
 
 def write_within(seconds: float, fd: int, content: bytes) -> None:
@@ -19,9 +25,55 @@ def write_within(seconds: float, fd: int, content: bytes) -> None:
 
     Raises OSError with the kernel's reason, InterruptedError where time was up.
     """
+
+    def write() -> None:
+        signal.setitimer(signal.ITIMER_REAL, BY_THE_CLOCK * seconds)
+        os.write(fd, content)
+
+    _in_a_process(seconds, write)
+
+
+def write_in_turns(next_seconds: Callable[[], float], seconds: float, fd: int, content: bytes) -> None:
+    """Write in turns for so many seconds by the clock, until one ends by itself or the next is of 0 seconds.
+
+    `next_seconds` says before each turn how long it may take by the clock. It is called in a process that has this
+    one's locks without its threads: it should only read from descriptors. Raises OSError with the kernel's reason or
+    that of `next_seconds`, InterruptedError where time was up.
+    """
+    is_writing = False
+
+    def end_turn(_number: int, _frame: object) -> None:
+        nonlocal is_writing
+        if is_writing:
+            is_writing = False
+            raise _TurnOver
+
+    def write() -> None:
+        nonlocal is_writing
+        deadline = time.monotonic() + seconds
+        signal.signal(signal.SIGALRM, end_turn)
+        while (turn := next_seconds()) > 0.0:
+            try:
+                try:
+                    is_writing = True
+                    # Repeated: the first signal may come just before the kernel is entered, where it ends nothing.
+                    signal.setitimer(signal.ITIMER_REAL, turn, turn)
+                    os.write(fd, content)
+                finally:
+                    is_writing = False
+            except _TurnOver:
+                if time.monotonic() < deadline:
+                    continue
+                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR)) from None
+            return
+
+    _in_a_process(seconds, write)
+
+
+def _in_a_process(seconds: float, write: Callable[[], None]) -> None:
     writer = os.fork()
     if not writer:
-        _write_and_exit(seconds, fd, content)
+        _write_and_exit(seconds, write)
     try:
         _pid, status = os.waitpid(writer, 0)
     except BaseException:
@@ -33,7 +85,7 @@ def write_within(seconds: float, fd: int, content: bytes) -> None:
         raise OSError(why, os.strerror(why))
 
 
-def _write_and_exit(seconds: float, fd: int, content: bytes) -> NoReturn:
+def _write_and_exit(seconds: float, write: Callable[[], None]) -> NoReturn:
     """Write in a process that may have other threads' locks without the threads: nothing but system calls.
 
     It ends itself, for its parent may be killed meanwhile: it holds what the parent had open.
@@ -44,8 +96,7 @@ def _write_and_exit(seconds: float, fd: int, content: bytes) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        signal.setitimer(signal.ITIMER_REAL, BY_THE_CLOCK * seconds)
-        os.write(fd, content)
+        write()
         why = 0
     except OSError as error:
         why = error.errno or errno.EIO

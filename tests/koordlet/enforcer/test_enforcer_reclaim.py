@@ -1,5 +1,7 @@
-"""Reclaim: in pieces on v2, by lowered limits on v1, which are restored each time."""
+"""Reclaim: in pieces on v2, on v1 by a limit that usage cannot fit."""
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,53 +38,44 @@ def take(host: FakeHost, amount: int, enforcer: Enforcer | None = None, **also: 
     return (enforcer or host.enforcer(**also)).step([intent], now=host.clock)
 
 
-def kernel(host: FakeHost, monkeypatch: pytest.MonkeyPatch, seen: list[str], stuck: int = 0) -> None:
-    """Files that behave as the kernel's: usage follows a lower limit down to `stuck`, which it never reaches."""
-    limit, usage = host.file("/pod", "memory.limit_in_bytes"), host.file("/pod", "memory.usage_in_bytes")
-    real = Path.write_text
+def kernel(host: FakeHost, monkeypatch: pytest.MonkeyPatch, stuck: int = 0) -> list[bytes]:
+    """Files as the kernel's, of which a write reclaims 4 MiB a turn down to `stuck`; returns what is written."""
+    written: list[bytes] = []
+    usage, stat = host.file("/pod", "memory.usage_in_bytes"), host.file("/pod", "memory.stat")
 
-    def write(path: Path, text: str, *rest: Any, **more: Any) -> int:
-        if path == limit:
-            seen.append(text)
-        return real(path, text, *rest, **more)
-
-    def lower(path: Path, lowered: int, seconds: float) -> bool:
-        assert path == limit
+    def write(next_seconds: Callable[[], float], seconds: float, _fd: int, content: bytes) -> None:
         assert 0.0 < seconds <= 0.2
-        seen.append(str(lowered))
-        if lowered < stuck:
-            return False
-        for file, text in (
-            (limit, f"{lowered}\n"),
-            (usage, f"{lowered}\n"),
-            (host.file("/pod", "memory.stat"), f"total_rss 0\ntotal_inactive_file {lowered}\n"),
-        ):
-            real(file, text)
-        return True
+        written.append(content)
+        while next_seconds() > 0.0:
+            held = max(int(usage.read_text()) - (4 << 20), stuck)
+            usage.write_text(f"{held}\n")
+            stat.write_text(f"total_rss 0\ntotal_inactive_file {held}\n")
+            if held == stuck:
+                raise OSError(errno.EBUSY, "Device or resource busy")
 
-    monkeypatch.setattr(Path, "write_text", write)
-    monkeypatch.setattr("koordlet.host.cgroups.reclaim._lower", lower)
+    monkeypatch.setattr("koordlet.host.cgroups.reclaim.write_in_turns", write)
+    return written
 
 
-def test_on_v1_a_lowered_limit_takes_memory_and_is_put_back_each_time(
-    old: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-    kernel(old, monkeypatch, seen)
+def usage_bytes(host: FakeHost) -> int:
+    return int(host.text("/pod", "memory.usage_in_bytes"))
+
+
+def test_on_v1_memory_is_taken_by_a_limit_that_usage_cannot_fit(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = kernel(old, monkeypatch)
     events = take(old, 20 << 20)
     assert [(event.outcome, event.file) for event in events] == [
         (Outcome.RECLAIMED, str(old.file("/pod", "memory.limit_in_bytes")))
     ]
-    assert seen == [str(84 << 20), "-1", str(80 << 20), "-1"]
+    assert (written, usage_bytes(old)) == ([b"0"], 80 << 20)
     assert "no more" not in events[0].reason
 
 
-def test_on_v1_page_cache_is_left_for_allocations_meanwhile(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    kernel(old, monkeypatch, seen)
+def test_on_v1_page_cache_is_left(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(old, monkeypatch)
     enforcer = old.enforcer()
     (event,) = take(old, 100 << 20, enforcer)
-    assert min(int(text) for text in seen if text != "-1") == 32 << 20
+    assert usage_bytes(old) == 32 << 20
     assert f"no more than {68 << 20} bytes" in event.reason
     (event,) = take(old, 100 << 20, enforcer)
     assert "no more than 0 bytes" in event.reason
@@ -91,23 +84,20 @@ def test_on_v1_page_cache_is_left_for_allocations_meanwhile(old: FakeHost, monke
 def test_on_v1_nothing_more_is_asked_of_a_kernel_that_gets_no_further(
     old: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
-    kernel(old, monkeypatch, seen, stuck=80 << 20)
+    written = kernel(old, monkeypatch, stuck=84 << 20)
     (event,) = take(old, 60 << 20)
-    assert seen == [str(84 << 20), "-1", str(68 << 20), "-1"]
+    assert written == [b"0"]
     assert (event.outcome, f"no more than {16 << 20}" in event.reason) == (Outcome.RECLAIMED, True)
 
 
-def test_on_v1_a_cap_of_ours_is_what_is_put_back(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
+def test_on_v1_a_cap_of_ours_stays(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     enforcer = old.enforcer()
     cap = want(Knob.MEMORY_MAX, str(96 << 20))
     enforcer.step([cap], now=old.clock)
-    kernel(old, monkeypatch, seen)
+    kernel(old, monkeypatch)
     intent = Reclaim(strategy="calm", target="/pod", reason="because", amount_bytes=8 << 20)
     events = enforcer.step([cap, intent], now=old.later(1))
     assert outcomes(events) == [("reclaim", "reclaimed", str(8 << 20))]
-    assert seen == [str(92 << 20), str(96 << 20)]
     assert outcomes(enforcer.step([cap], now=old.later(1))) == []
     enforcer.close()
     assert old.text("/pod", "memory.limit_in_bytes") == "-1"
@@ -116,8 +106,8 @@ def test_on_v1_a_cap_of_ours_is_what_is_put_back(old: FakeHost, monkeypatch: pyt
 def test_on_v1_a_limit_that_was_left_lowered_is_put_back_by_the_next_run(
     old: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(directory: Path, limits: Any, standing: str) -> int:
-        (directory / "memory.limit_in_bytes").write_text(f"{limits[0]}\n")
+    def die(directory: Path, _amount_bytes: int, _present_limit: str) -> int:
+        (directory / "memory.limit_in_bytes").write_text("0\n")
         raise KeyboardInterrupt
 
     journal = old.journal()
@@ -125,7 +115,7 @@ def test_on_v1_a_limit_that_was_left_lowered_is_put_back_by_the_next_run(
     monkeypatch.setattr("koordlet.enforcer.writer.reclaim_by_limit", die)
     with pytest.raises(KeyboardInterrupt):
         take(old, 20 << 20, killed)
-    assert old.text("/pod", "memory.limit_in_bytes") == str(84 << 20)
+    assert old.text("/pod", "memory.limit_in_bytes") == "0"
     journal.close()
     old.enforcer().close()
     assert old.text("/pod", "memory.limit_in_bytes") == "-1"
@@ -135,15 +125,13 @@ def test_on_v1_nothing_is_taken_that_cannot_be_written_down(old: FakeHost, monke
     disk = Disk()
     enforcer = old.enforcer(journal=old.journal(write=disk.write))
     disk.is_full = True
-    seen: list[str] = []
-    kernel(old, monkeypatch, seen)
+    written = kernel(old, monkeypatch)
     assert [event.outcome for event in take(old, 5 << 20, enforcer)] == [Outcome.JOURNAL_UNAVAILABLE]
-    assert seen == []
+    assert written == []
 
 
 def test_on_v1_a_dry_run_says_what_it_would_take(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    kernel(old, monkeypatch, seen)
+    written = kernel(old, monkeypatch)
     (event,) = take(old, 5 << 20, dry_run=True)
-    assert (event.outcome, event.after, seen) == (Outcome.RECLAIMED, str(5 << 20), [])
+    assert (event.outcome, event.after, written) == (Outcome.RECLAIMED, str(5 << 20), [])
     assert "no more" not in event.reason

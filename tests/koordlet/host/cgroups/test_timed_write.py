@@ -1,15 +1,17 @@
 """A write that does not return is ended, whatever becomes of the one that began it."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from koordlet.host.cgroups.timed_write import write_within
+from koordlet.host.cgroups.timed_write import write_in_turns, write_within
 from tests.waiting import wait_for
 
 
@@ -68,6 +70,51 @@ write_within(0.2, write, b"4096")
     wait_for(lambda: not Path(f"/proc/{writer}/fd/1").exists())
     assert parent.stdout.read() == b""
     parent.stdout.close()
+
+
+def test_turns_go_on_until_the_next_is_of_no_time(full_pipe: int, tmp_path: Path) -> None:
+    looks = os.open(tmp_path / "looks", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def next_seconds() -> float:
+        os.write(looks, b"x")
+        return 0.001 if os.fstat(looks).st_size < 5 else 0.0
+
+    try:
+        write_in_turns(next_seconds, 10.0, full_pipe, b"4096")
+    finally:
+        os.close(looks)
+    assert (tmp_path / "looks").read_bytes() == b"xxxxx"
+
+
+def test_turns_end_with_a_write_that_ends(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb", buffering=0) as stream:
+        write_in_turns(lambda: 0.5, 10.0, stream.fileno(), b"4096")
+    assert (tmp_path / "file").read_bytes() == b"4096"
+
+
+def test_the_time_of_all_turns_is_up(full_pipe: int) -> None:
+    began = time.monotonic()
+    with pytest.raises(InterruptedError):
+        write_in_turns(lambda: 0.001, 0.05, full_pipe, b"4096")
+    assert time.monotonic() - began >= 0.05
+
+
+def test_turns_are_ended_by_their_first_signal_or_a_later_one(full_pipe: int) -> None:
+    """Of turns this short, many a first signal comes before the kernel waits."""
+    for _ in range(20):
+        with pytest.raises(InterruptedError):
+            write_in_turns(lambda: 20e-6, 0.02, full_pipe, b"4096")
+
+
+def test_turns_tell_the_kernels_reason(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space left"):
+        write_in_turns(lambda: 0.5, 10.0, stream.fileno(), b"4096")
+
+    def gone() -> float:
+        raise OSError(errno.ENODEV, "gone")
+
+    with (tmp_path / "file").open("wb") as stream, pytest.raises(OSError, match="No such device"):
+        write_in_turns(gone, 10.0, stream.fileno(), b"4096")
 
 
 def test_full_cpus_take_none_of_the_time(tmp_path: Path) -> None:
