@@ -32,19 +32,22 @@ class VerdictShares:
         """Verdicts that were not told when they opened, since the start."""
 
     def admit(self, cgroups: tuple[CgroupInfo, ...], verdicts: Iterable[Verdict]) -> list[Verdict]:
-        """Return what is told of verdicts that opened, changed or closed; one that was withheld opens when it may."""
+        """Return what is told of verdicts that opened, changed or closed, in their order.
+
+        One that was withheld opens when it may.
+        """
         if cgroups is not self._cgroups:
             self._cgroups = cgroups
             self._classes = TreeClasses({info.path: info for info in cgroups})
-        told = []
-        # What closes makes room.
-        for verdict in sorted(verdicts, key=lambda one: one.state is not VerdictState.CLOSE):
+        told: dict[int, Verdict] = {}
+        # What closes makes room, and so comes first here.
+        for place, verdict in sorted(enumerate(verdicts), key=lambda one: one[1].state is not VerdictState.CLOSE):
             key = _key(verdict)
             if verdict.state is VerdictState.CLOSE:
                 for keys in self._told.values():
                     keys.discard(key)
                 if self._withheld.pop(key, None) is None:
-                    told.append(verdict)
+                    told[place] = verdict
                 continue
             boundary = self._boundary_of(verdict.victim)
             if boundary and self._is_beyond(boundary, key):
@@ -54,10 +57,11 @@ class VerdictShares:
             if boundary:
                 self._told.setdefault(boundary, set()).add(key)
             if self._withheld.pop(key, None) is not None:
-                verdict = msgspec.structs.replace(verdict, state=VerdictState.OPEN)
-            told.append(verdict)
+                told[place] = msgspec.structs.replace(verdict, state=VerdictState.OPEN)
+            else:
+                told[place] = verdict
         self._told = {boundary: keys for boundary, keys in self._told.items() if keys}
-        return told
+        return [told[place] for place in sorted(told)]
 
     def without_withheld(self, verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
         """Return those of the open verdicts that are told."""
