@@ -80,8 +80,8 @@ class Reclaimer:
             raise JournalUnavailable
         try:
             freed = self._writer.reclaim_by_limit(directory, amount_bytes, present_limit)
-        except HostError as error:
-            if error.operation == SET_BACK:
+        except OSError as error:
+            if isinstance(error, HostError) and error.operation == SET_BACK:
                 self._leases.restore([entry])
             else:
                 self._forget(attribute.key, known)

@@ -6,6 +6,7 @@ what a signal interrupts: hence a process of its own, which timers end.
 """
 
 import errno
+import gc
 import os
 import signal
 import time
@@ -14,6 +15,8 @@ from typing import NoReturn
 
 BY_THE_CLOCK = 10
 """Times the CPU time that a write may take: where CPUs are full, as long as that."""
+_NO_LATER = 2
+"""Times the time of all turns after which they are ended wherever they are."""
 
 
 class _TurnOver(Exception):
@@ -33,25 +36,32 @@ def write_within(seconds: float, fd: int, content: bytes) -> None:
     _in_a_process(seconds, write)
 
 
-def write_in_turns(next_seconds: Callable[[], float], seconds: float, fd: int, content: bytes) -> None:
+def write_in_turns(next_seconds: Callable[[], float], seconds: float, fd: int, content: bytes, undo: bytes) -> None:
     """Write in turns for so many seconds by the clock, until one ends by itself or the next is of 0 seconds.
 
     `next_seconds` says before each turn how long it may take by the clock. It is called in a process that has this
-    one's locks without its threads: it should only read from descriptors. Raises OSError with the kernel's reason or
-    that of `next_seconds`, InterruptedError where time was up.
+    one's locks without its threads: it should only read from descriptors. A write that succeeds is followed at once by
+    one of `undo`.
+
+    Raises OSError with the kernel's reason or that of `next_seconds`, InterruptedError where time was up.
     """
     is_writing = False
+    latest = 0.0
 
     def end_turn(_number: int, _frame: object) -> None:
         nonlocal is_writing
         if is_writing:
             is_writing = False
             raise _TurnOver
+        if time.monotonic() > latest:
+            os._exit(errno.EINTR)
 
     def write() -> None:
-        nonlocal is_writing
-        deadline = time.monotonic() + seconds
+        nonlocal is_writing, latest
+        began = time.monotonic()
+        latest = began + _NO_LATER * seconds
         signal.signal(signal.SIGALRM, end_turn)
+        signal.setitimer(signal.ITIMER_REAL, _NO_LATER * seconds, seconds)
         while (turn := next_seconds()) > 0.0:
             try:
                 try:
@@ -61,8 +71,9 @@ def write_in_turns(next_seconds: Callable[[], float], seconds: float, fd: int, c
                     os.write(fd, content)
                 finally:
                     is_writing = False
+                os.pwrite(fd, undo, 0)
             except _TurnOver:
-                if time.monotonic() < deadline:
+                if time.monotonic() < began + seconds:
                     continue
                 raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR)) from None
             return
@@ -71,9 +82,14 @@ def write_in_turns(next_seconds: Callable[[], float], seconds: float, fd: int, c
 
 
 def _in_a_process(seconds: float, write: Callable[[], None]) -> None:
-    writer = os.fork()
-    if not writer:
-        _write_and_exit(seconds, write)
+    # This process's handlers are not the other's, which must not stop an agent or wake its event loop.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        writer = os.fork()
+        if not writer:
+            _write_and_exit(seconds, write)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     try:
         _pid, status = os.waitpid(writer, 0)
     except BaseException:
@@ -86,12 +102,14 @@ def _in_a_process(seconds: float, write: Callable[[], None]) -> None:
 
 
 def _write_and_exit(seconds: float, write: Callable[[], None]) -> NoReturn:
-    """Write in a process that may have other threads' locks without the threads: nothing but system calls.
+    """Write in a process that may have other threads' locks without the threads: system calls, and no finalizers.
 
     It ends itself, for its parent may be killed meanwhile: it holds what the parent had open.
     """
     why = errno.EIO
     try:
+        gc.disable()
+        signal.set_wakeup_fd(-1)
         for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

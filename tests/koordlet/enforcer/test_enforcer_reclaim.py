@@ -43,7 +43,7 @@ def kernel(host: FakeHost, monkeypatch: pytest.MonkeyPatch, stuck: int = 0) -> l
     written: list[bytes] = []
     usage, stat = host.file("/pod", "memory.usage_in_bytes"), host.file("/pod", "memory.stat")
 
-    def write(next_seconds: Callable[[], float], seconds: float, _fd: int, content: bytes) -> None:
+    def write(next_seconds: Callable[[], float], seconds: float, _fd: int, content: bytes, _undo: bytes) -> None:
         assert 0.0 < seconds <= 0.2
         written.append(content)
         while next_seconds() > 0.0:
@@ -119,6 +119,20 @@ def test_on_v1_a_limit_that_was_left_lowered_is_put_back_by_the_next_run(
     journal.close()
     old.enforcer().close()
     assert old.text("/pod", "memory.limit_in_bytes") == "-1"
+
+
+def test_on_v1_nothing_is_left_in_the_journal_where_the_file_cannot_be_read_afterwards(
+    old: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        old.file("/pod", "memory.usage_in_bytes").write_text("what\n")
+
+    monkeypatch.setattr("koordlet.host.cgroups.reclaim.write_in_turns", fail)
+    journal = old.journal()
+    (event,) = take(old, 20 << 20, old.enforcer(journal=journal))
+    assert event.outcome == Outcome.FAILED
+    assert "memory.usage_in_bytes" in event.reason
+    assert not journal.live
 
 
 def test_on_v1_nothing_is_taken_that_cannot_be_written_down(old: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

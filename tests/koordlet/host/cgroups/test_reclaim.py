@@ -36,7 +36,7 @@ class Kernel:
         (self.directory / "memory.usage_in_bytes").write_text(f"{cache_bytes + self.rest_bytes}\n")
         (self.directory / "memory.stat").write_text(f"total_rss 0\ntotal_inactive_file {cache_bytes}\n")
 
-    def write(self, next_seconds: Callable[[], float], _seconds: float, fd: int, content: bytes) -> None:
+    def write(self, next_seconds: Callable[[], float], _seconds: float, fd: int, content: bytes, _undo: bytes) -> None:
         while (turn := next_seconds()) > 0.0:
             self.turns.append(turn)
             self.hold(max(self.cache_bytes - self.piece_bytes, 0))
@@ -99,7 +99,7 @@ def test_turns_get_longer_where_little_was_reclaimed_and_shorter_towards_the_end
 def test_a_kernel_that_gets_no_further_is_asked_no_more(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def busy(_next_seconds: Callable[[], float], _seconds: float, _fd: int, content: bytes) -> None:
+    def busy(_next_seconds: Callable[[], float], _seconds: float, _fd: int, content: bytes, _undo: bytes) -> None:
         asked.append(content)
         raise OSError(errno.EBUSY, "Device or resource busy")
 
@@ -117,14 +117,35 @@ def test_a_limit_that_is_in_force_after_all_is_set_back(kernel: Kernel) -> None:
 
 
 def test_a_limit_that_cannot_be_set_back_is_told(kernel: Kernel) -> None:
-    def vanish(_next_seconds: Callable[[], float], _seconds: float, _fd: int, _content: bytes) -> None:
+    def fail(_next_seconds: Callable[[], float], *_rest: object) -> None:
         kernel.limit.unlink()
+        kernel.limit.mkdir()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reclaim, "write_in_turns", vanish)
+        patch.setattr(reclaim, "write_in_turns", fail)
         with pytest.raises(HostError, match=r"memory\.limit_in_bytes") as raised:
             reclaim_by_limit(kernel.directory, 32 * MIB, "-1")
     assert raised.value.operation == reclaim.SET_BACK
+
+
+def test_a_cgroup_that_ends_meanwhile_is_told_with_its_file(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanish(*_arguments: object) -> None:
+        kernel.limit.unlink()
+        monkeypatch.setattr(reclaim.os, "pread", gone)
+
+    def gone(_fd: int, _count: int, _offset: int) -> bytes:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(reclaim, "write_in_turns", vanish)
+    with pytest.raises(HostError, match=r"read .*memory\.usage_in_bytes") as raised:
+        reclaim_by_limit(kernel.directory, 32 * MIB, "-1")
+    assert raised.value.errno == errno.ENODEV
+
+
+def test_statistics_of_another_shape_are_told_with_their_file(kernel: Kernel) -> None:
+    (kernel.directory / "memory.stat").write_text("total_rss what\n")
+    with pytest.raises(HostError, match=r"memory\.stat: its text is of another shape"):
+        reclaimable_by_limit(kernel.directory, 32 * MIB)
 
 
 def test_a_write_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

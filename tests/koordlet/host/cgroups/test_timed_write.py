@@ -80,41 +80,77 @@ def test_turns_go_on_until_the_next_is_of_no_time(full_pipe: int, tmp_path: Path
         return 0.001 if os.fstat(looks).st_size < 5 else 0.0
 
     try:
-        write_in_turns(next_seconds, 10.0, full_pipe, b"4096")
+        write_in_turns(next_seconds, 10.0, full_pipe, b"4096", b"8192")
     finally:
         os.close(looks)
     assert (tmp_path / "looks").read_bytes() == b"xxxxx"
 
 
-def test_turns_end_with_a_write_that_ends(tmp_path: Path) -> None:
+def test_turns_end_with_a_write_that_ends_and_is_undone(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb", buffering=0) as stream:
-        write_in_turns(lambda: 0.5, 10.0, stream.fileno(), b"4096")
-    assert (tmp_path / "file").read_bytes() == b"4096"
+        write_in_turns(lambda: 0.5, 10.0, stream.fileno(), b"4096", b"8192")
+    assert (tmp_path / "file").read_bytes() == b"8192"
 
 
 def test_the_time_of_all_turns_is_up(full_pipe: int) -> None:
     began = time.monotonic()
     with pytest.raises(InterruptedError):
-        write_in_turns(lambda: 0.001, 0.05, full_pipe, b"4096")
+        write_in_turns(lambda: 0.001, 0.05, full_pipe, b"4096", b"8192")
     assert time.monotonic() - began >= 0.05
+
+
+def test_a_look_that_takes_longer_than_all_turns_may_is_ended(full_pipe: int) -> None:
+    began = time.monotonic()
+    with pytest.raises(InterruptedError):
+        write_in_turns(lambda: time.sleep(60) or 0.0, 0.05, full_pipe, b"4096", b"8192")
+    assert time.monotonic() - began < 30
+
+
+def test_the_other_process_runs_no_finalizers_and_wakes_no_event_loop(full_pipe: int, tmp_path: Path) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            (tmp_path / str(os.getpid())).touch()
+
+    def next_seconds() -> float:
+        for _ in range(20):
+            Cycle()
+        return 0.0005
+
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    os.set_blocking(read, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    try:
+        with pytest.raises(InterruptedError):
+            write_in_turns(next_seconds, 0.1, full_pipe, b"4096", b"8192")
+        with pytest.raises(BlockingIOError):
+            os.read(read, 1)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(read)
+        os.close(write)
+    assert {path.name for path in tmp_path.iterdir()} <= {str(os.getpid())}
 
 
 def test_turns_are_ended_by_their_first_signal_or_a_later_one(full_pipe: int) -> None:
     """Of turns this short, many a first signal comes before the kernel waits."""
     for _ in range(20):
         with pytest.raises(InterruptedError):
-            write_in_turns(lambda: 20e-6, 0.02, full_pipe, b"4096")
+            write_in_turns(lambda: 20e-6, 0.02, full_pipe, b"4096", b"8192")
 
 
 def test_turns_tell_the_kernels_reason(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space left"):
-        write_in_turns(lambda: 0.5, 10.0, stream.fileno(), b"4096")
+        write_in_turns(lambda: 0.5, 10.0, stream.fileno(), b"4096", b"8192")
 
     def gone() -> float:
         raise OSError(errno.ENODEV, "gone")
 
     with (tmp_path / "file").open("wb") as stream, pytest.raises(OSError, match="No such device"):
-        write_in_turns(gone, 10.0, stream.fileno(), b"4096")
+        write_in_turns(gone, 10.0, stream.fileno(), b"4096", b"8192")
 
 
 def test_full_cpus_take_none_of_the_time(tmp_path: Path) -> None:
