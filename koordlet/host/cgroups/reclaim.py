@@ -161,7 +161,7 @@ def _above_reserve(cache_bytes: int) -> int:
 
 
 def _set_back(path: Path, present_limit: str) -> None:
-    """Write the present limit if the other is in force after all: all memory of a cgroup without processes went."""
+    """Write the present limit if the other is in force after all, for all memory of the cgroup went by itself."""
     try:
         if path.read_text().strip() == UNREACHABLE_LIMIT:
             path.write_text(present_limit)
