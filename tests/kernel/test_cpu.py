@@ -258,8 +258,8 @@ def test_a_quota_is_not_contention(probe: Cpu, tree: CgroupTree, level: str, sib
         worker.spawn(BUSY, cpus=str(CPU))
         for number in range(siblings):
             limited.make_cgroup(f"sibling-{number}").spawn(BUSY, cpus=str(CPU))
-        if siblings:  # a quota that it never uses up
-            worker.set_cpu_quota(20_000, 100_000)
+        if siblings:  # a quota that it never uses up: the ancestor's lets all three use as much in a whole second
+            worker.set_cpu_quota(200_000, 1_000_000)
         time.sleep(0.3)
 
         def attempt() -> None:
@@ -268,7 +268,7 @@ def test_a_quota_is_not_contention(probe: Cpu, tree: CgroupTree, level: str, sib
             kernel_ns, own_ns = throttled_ns(limited) - before_ns, throttled_ns(worker) - own_before_ns
             other = "ancestor" if level == "own" else "own"
             if siblings:
-                assert own_ns == 0, "in one period it ran as long as all three may: its own quota was used up too"
+                assert own_ns == 0, "in one second it ran as long as all three may: its own quota was used up too"
             # siblings that still run keep Linux 6.18 and later from counting
             assert kernel_ns > (0.3 if siblings else 0.5) * SECONDS * 1e9
             # an episode of up to 80 ms may be open at either end
