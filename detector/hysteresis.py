@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.arrays import Flags, Floats
+from detector.arrays import Flags
 
 Bits = NDArray[np.uint64]
 Times = NDArray[np.int64]
@@ -26,12 +26,13 @@ class Timing:
 
     ticks: int = 2
     of_ticks: int = 3
-    close_ratio: float = 0.5
     hold_seconds: float = 10.0
     cooldown_seconds: float = 0.0
 
 
 USUAL = Timing()
+USUAL_CLOSE_RATIO = 0.5
+"""Part of the threshold below which a loss lets a verdict close."""
 
 
 @dataclass(slots=True)
@@ -68,7 +69,6 @@ class Hysteresis:
 
     def __init__(self, rules: Sequence[Timing]) -> None:
         self._masks = np.array([2**rule.of_ticks - 1 for rule in rules], dtype=np.uint64).reshape(-1, 1)
-        self._close_ratio = np.array([rule.close_ratio for rule in rules], dtype=np.float64).reshape(-1, 1)
         self._hold_ns = _nanoseconds([rule.hold_seconds for rule in rules])
         self._cooldown_ns = _nanoseconds([rule.cooldown_seconds for rule in rules])
 
@@ -84,10 +84,14 @@ class Hysteresis:
         left = np.maximum(self._cooldown_ns - (now_ns - episodes.closed_ns), 0)
         return np.where(episodes.closed_ns > episodes.opened_ns, left, 0)
 
-    def see(self, episodes: Episodes, met: Flags, lost: Floats, limits: Floats, now_ns: int, judged: Flags) -> None:
-        """Take in a tick: where rules were met, and the losses with the thresholds of those rules that are `judged`."""
-        episodes.held = (episodes.held << np.uint64(1)) | met
-        episodes.harmed_ns[met | ((lost >= limits * self._close_ratio) & judged)] = now_ns
+    def see(self, episodes: Episodes, met: Flags, harmed: Flags, now_ns: int, undecided: Flags | None = None) -> None:
+        """Take in a tick: where rules were met, and where a loss is too large for a verdict to close.
+
+        It does not count among the ticks of what it leaves undecided.
+        """
+        held = (episodes.held << np.uint64(1)) | met
+        episodes.held = held if undecided is None else np.where(undecided, episodes.held, held)
+        episodes.harmed_ns[met | harmed] = now_ns
 
     def close(self, episodes: Episodes, now_ns: int) -> Flags:
         """Close what was calm for its hold time, and return where."""

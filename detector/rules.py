@@ -9,7 +9,7 @@ import msgspec
 from api.frame import CgroupInfo
 from api.qos import QoSClass
 from api.settings import SettingsError, convert, parse
-from detector.hysteresis import USUAL
+from detector.hysteresis import USUAL, USUAL_CLOSE_RATIO
 
 Loss = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -46,7 +46,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     waits some milliseconds each second though all is well."""
     least_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     """Of a cgroup that uses less than a twentieth of a CPU, and waits ten times and more in a tick, the threshold is
-    smaller in proportion, down to this part: 0.04 s/s are twice the work of a service that uses 0.02 CPUs."""
+    smaller in proportion, down to this part: 0.04 s/s are twice the work of a service that uses 0.02 CPUs. It falls no
+    further than to 50 us for each of its waits, and where it has fallen an early tick of less than 0.9 s must show as
+    much lost time as that, or reach the threshold itself."""
     selector: Selector = Selector()
     ticks: Annotated[int, msgspec.Meta(ge=1)] = USUAL.ticks
     """The rule must hold in this many ..."""
@@ -54,8 +56,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """... of this many ticks."""
     at_once_ratio: Annotated[float, msgspec.Meta(ge=1)] = 8.0
     """One tick is enough for a loss of this many thresholds, if most of it was seen directly to be another's doing."""
-    close_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = USUAL.close_ratio
-    """A verdict closes when the loss stays below this part of the threshold for `hold_seconds`."""
+    close_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = USUAL_CLOSE_RATIO
+    """A verdict closes when the loss stays below this part of the threshold for `hold_seconds`; with a
+    `least_ratio`, and of a cgroup that uses little CPU time, also while it is below 50 us for each wait."""
     hold_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = USUAL.hold_seconds
     """Doubled each time a verdict comes back soon after it closed, up to a minute, so that pulses make one verdict."""
     cooldown_seconds: Annotated[float, msgspec.Meta(ge=0)] = USUAL.cooldown_seconds

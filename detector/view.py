@@ -56,6 +56,7 @@ class View:
         gone: Mapping[int, str] = NO_NAMES,
         gone_refs: Mapping[str, CgroupRef] = NO_REFS,
         tree: CgroupTree | None = None,
+        is_early: bool = False,
     ) -> None:
         recent = window.tail(span_seconds)
         if recent.seconds <= 0:
@@ -64,6 +65,8 @@ class View:
         self.cgroups: tuple[CgroupInfo, ...] = recent.cgroups
         self.ids = recent.last.cgroup.ids
         self.seconds = recent.seconds
+        self.is_early = is_early
+        """Whether it is of a tick that came amid an interval."""
         self.tree = tree or CgroupTree(recent.cgroups)
         self.judgements: Mapping[str, Judgement] = {}
         """Signals against their baselines, where there are any."""

@@ -72,7 +72,8 @@ class InterferenceDetectionRuleSpec(Wire, frozen=True, kw_only=True):
     progress_ratio: Annotated[float, between(0, 1)] | None = None
     """The threshold is at least this part of the CPU time that the cgroup uses."""
     least_ratio: Annotated[float, _PART] | None = None
-    """Of a cgroup that uses less than a twentieth of a CPU, the threshold is smaller in proportion, to this part."""
+    """Of a cgroup that uses less than a twentieth of a CPU, and waits ten times and more in a tick, the threshold is
+    smaller in proportion, to this part, but no less than 50 us for each wait."""
     selector: InterferenceSelector | None = None
     ticks: Annotated[int, between(1)] | None = None
     """The rule must hold in so many of `of_ticks` ticks."""

@@ -10,7 +10,7 @@ from api.verdicts import VerdictState
 from bench.detect.measures import busy_seconds
 from bench.detect.stage import Stage
 from bench.detect.subject import Subject
-from bench.ordinary.parts import Part, Told, told_of
+from bench.ordinary.parts import Part, open_at_the_end, told_of
 from bench.ordinary.work import ordinary_work
 
 WARM_UP_SECONDS = 30.0
@@ -31,9 +31,11 @@ def live(minutes: float, recording: Path | None, keep: Callable[[Part], None]) -
         cgroups = ordinary_work(stage)
         stage.wait(WARM_UP_SECONDS)
         print(f"{cgroups} cgroups, {minutes:g} minutes", flush=True)
-        stage.verdicts.clear()
-        told: list[Told] = []
         began, since, busy, used = time.monotonic(), time.time(), busy_seconds(), stage.used_seconds()
+        told = [told_of(each, stage.prefix, since) for each in open_at_the_end(stage.verdicts, stage.prefix)]
+        for each in told:
+            print(f"   0.0 min  {each.rule}, open since the start: {each.words}", flush=True)
+        stage.verdicts.clear()
         while (passed := time.monotonic() - began) < minutes * 60:
             stage.wait(min(LOOK_SECONDS, minutes * 60 - passed))
             seconds = time.monotonic() - began

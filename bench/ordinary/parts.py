@@ -1,14 +1,14 @@
 """What one run told, live or replayed, as it is kept, joined with others and printed. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from api.cgroup_path import is_within
 from api.verdict_text import in_words
-from api.verdicts import Verdict
+from api.verdicts import Verdict, VerdictState
 from detector.evaluation.intervals import most_events
 
 DAY_SECONDS = 86_400.0
@@ -66,6 +66,20 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 def told_of(verdict: Verdict, prefix: str, seconds: float, after_joint_seconds: float | None = None) -> Told:
     """A verdict as it is kept."""
     return Told(seconds, verdict.rule, blamed(verdict, prefix), in_words(verdict), after_joint_seconds)
+
+
+def open_at_the_end(lines: Iterable[Verdict], prefix: str) -> list[Verdict]:
+    """Return the last line of each verdict about a cgroup below the prefix that these lines leave open.
+
+    What opened while the work started and is open when the measurement begins hides others of its rule about the same
+    cgroup for as long as it stays, so it counts as one that opened then.
+    """
+    last: dict[tuple[str, str], Verdict] = {}
+    for line in lines:
+        last.pop((line.victim, line.rule), None)
+        if line.state is not VerdictState.CLOSE and is_within(line.victim, prefix):
+            last[line.victim, line.rule] = line
+    return list(last.values())
 
 
 def blamed(verdict: Verdict, prefix: str) -> Blamed:

@@ -10,7 +10,7 @@ import numpy as np
 from api.cgroup_path import is_within
 from api.frame import Frame
 from api.verdicts import Verdict, VerdictState
-from bench.ordinary.parts import Blamed, Part, Told, told_of
+from bench.ordinary.parts import Blamed, Part, told_of
 from bench.ordinary.resampled import Series, Tick, Ticks
 from detector.judging.judge import Judge
 from detector.recording.files import segment_paths
@@ -31,7 +31,9 @@ def replayed(live: Part, seconds: float, block_seconds: float, seed: int) -> Ite
         raise ValueError(f"{live.recording} holds {len(ticks)} ticks of measured work: less than two blocks")
     print(f"{live.recording}: {in_order} verdicts in its own order, {len(live.told)} live", flush=True)
     series, random = Series(last, ticks), np.random.default_rng(seed)
-    told: list[Told] = []
+    told = [told_of(each, live.prefix, each.since) for each in _open_now(judge, live.prefix)]
+    for each in told:
+        print(f"  0.00 h  {each.rule}, open since the recording: {each.words}", flush=True)
     began_ns, began, next_line = last.monotonic_ns, time.monotonic(), TELL_SECONDS
     passed = 0.0
     while passed < seconds:
@@ -62,20 +64,29 @@ def replayed(live: Part, seconds: float, block_seconds: float, seed: int) -> Ite
 
 
 def _in_its_own_order(live: Part) -> tuple[Judge, Frame, list[Tick], int]:
-    """The judge after the recording as it is, its last frame, the ticks of measured work, and the verdicts in them."""
+    """The judge after the recording as it is, its last frame, the ticks of measured work, and how many verdicts there
+    were in them."""
     found, taken, ticks = 0, Ticks(), list[Tick]()
     judge: Judge | None = None
+    open_before: list[Verdict] = []
     for step in replay(segment_paths(Path(live.recording)), lambda text: click.echo(text, err=True)):
         seconds = step.frame.wall_ns / 1e9
-        if judge is not None and seconds > live.span[1]:
-            break
         judge, last, tick = step.judge, step.frame, taken.take(step.frame)
-        if seconds >= live.span[0] and tick is not None:
+        if seconds > live.span[1]:
+            break
+        if seconds < live.span[0]:
+            open_before = _open_now(judge, live.prefix)
+        elif tick is not None:
             ticks.append(tick)
             found += len(_opened(step.verdicts, live.prefix))
     if judge is None:
         raise ValueError(f"{live.recording} holds no frame")
-    return judge, last, ticks, found
+    return judge, last, ticks, found + len(open_before)
+
+
+def _open_now(judge: Judge, prefix: str) -> list[Verdict]:
+    """Verdicts that are open: each counts as one that opens when a measurement begins."""
+    return [each for each in judge.open_verdicts if is_within(each.victim, prefix)]
 
 
 def _opened(verdicts: Sequence[Verdict], prefix: str) -> list[Verdict]:

@@ -52,7 +52,8 @@ class RuleDiagnosis:
     reason: Reason
     symptoms: tuple[SymptomDiagnosis, ...]
     threshold: float
-    """Loss from which a symptom holds here, lower under suspicion; infinite where the rule is not about the cgroup."""
+    """Loss from which a symptom holds here, lower under suspicion, and higher in an early tick where it is small;
+    infinite where the rule is not about the cgroup."""
     held_ticks: int
     """Ticks of the last `of_ticks` in which the rule held."""
     needed_ticks: int

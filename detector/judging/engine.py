@@ -136,7 +136,7 @@ class RuleEngine:
         self._seen = view, now_ns
         self._remember(tick)
         met = tick.met
-        self._hysteresis.see(memory, met, tick.counted, tick.limits, now_ns, ~tick.superseded)
+        self._hysteresis.see(memory, met, tick.holds_open, now_ns, tick.undecided)
         verdicts += self._close(view, now_ns)
         opening = self._hysteresis.may_open(memory, met, now_ns)
         opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
@@ -163,7 +163,7 @@ class RuleEngine:
         tick = self.tick
         if tick is None:
             return False
-        waiting = tick.met & tick.measured & ~self._by_usual_values() & self._by_others
+        waiting = tick.met & tick.can_be_met_early & tick.measured & ~self._by_usual_values() & self._by_others
         waiting &= self.held + 1 == tick.needed
         return bool(self._hysteresis.may_open(self.memory, waiting, tick.now_ns).any())
 
@@ -308,7 +308,7 @@ def _closed(last: Verdict, view: View) -> Verdict:
 
 
 def _timing(rule: Rule) -> Timing:
-    return Timing(rule.ticks, rule.of_ticks, rule.close_ratio, rule.hold_seconds, rule.cooldown_seconds)
+    return Timing(rule.ticks, rule.of_ticks, rule.hold_seconds, rule.cooldown_seconds)
 
 
 def _per_rule(values: Sequence[float]) -> Floats:

@@ -311,11 +311,12 @@ class Judge:
 
     def _view(self) -> View:
         wanted, names = self._columns, {one: path for one, (path, _when) in self._gone.items()}
-        span = self.settings.span_seconds
+        span, is_early = self.settings.span_seconds, self._is_early
         window, refs = Window(self._frames), self._gone_refs
-        if self._is_early:
+        if is_early:
             span = min(span, self._gaps_seconds[0])
-        return View(window, wanted, span_seconds=span, gone=names, gone_refs=refs, tree=self._cgroups.tree)
+        tree = self._cgroups.tree
+        return View(window, wanted, span_seconds=span, gone=names, gone_refs=refs, tree=tree, is_early=is_early)
 
     def _cpi2_sample(self, view: View) -> Sampled | None:
         if self._cpi2 is None or not all(view.has(column) for column in COUNTERS):

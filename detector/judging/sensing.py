@@ -21,6 +21,13 @@ SMALL_CORES = 0.05
 """CPU time below which a cgroup's thresholds may fall with it."""
 LEAST_WAITS = 10
 """Waits in a tick from which they do: fewer say little of how long the next one takes."""
+SHORT_WAIT_SECONDS = 5e-5
+"""A threshold below the rule's own is at least this for each wait: to be woken on a shared CPU takes some 15 us, in one
+tick of a hundred 45 us, whatever the neighbours are."""
+WHOLE_SECONDS = 0.9
+"""Time whose losses small thresholds are for, in an early tick: what a usual one spans at least."""
+EARLY_SECONDS = 1.0
+"""What an early tick spans at most, of long intervals."""
 USUAL_RATIO = 2.0
 """What is usual for a cgroup raises its threshold to so many times that of the rule at most: what it learned beside a
 neighbour hides no more."""
@@ -49,8 +56,10 @@ class RuleTick:
     """Thresholds of the rules as their settings state them; infinite where a rule is not about a cgroup."""
     limits: Floats
     """Thresholds by what the cgroups use and what is usual for them."""
+    closing: Floats
+    """Loss below which a verdict may close."""
     eased: Floats
-    """Thresholds as suspicion lowers them."""
+    """Thresholds of this tick: those above, higher in an early tick where they are small, lower under suspicion."""
     needed: NDArray[np.int64]
     """Ticks needed to open."""
     suspicious: Flags
@@ -67,6 +76,22 @@ class RuleTick:
     def met(self) -> Flags:
         """True where a rule that is not superseded is above its threshold."""
         return np.asarray((self.counted >= self.eased) & ~self.superseded)
+
+    @property
+    def holds_open(self) -> Flags:
+        """True where the loss is too large for a verdict to close."""
+        return np.asarray((self.counted >= self.closing) & ~self.superseded)
+
+    @property
+    def undecided(self) -> Flags:
+        """True where the tick came too early to tell whether the rule is met."""
+        return np.asarray((self.counted >= self.limits) & (self.counted < self.eased) & ~self.superseded)
+
+    @property
+    def can_be_met_early(self) -> Flags:
+        """True where the same loss in an early tick meets the rule too."""
+        early = _of_early(self.limits, self.plain, min(self.view.seconds / 2, EARLY_SECONDS))
+        return np.asarray((self.counted >= np.where(self.eased < self.limits, self.eased, early)) & ~self.superseded)
 
 
 class RuleEvaluator:
@@ -110,7 +135,10 @@ class RuleEvaluator:
         eased = suspected & measured
         ticks = np.array([[rule.ticks] for rule in self._rules], dtype=np.int64).reshape(-1, 1)
         superseded = [[any(name in signals for name in rule.unless_measured)] for rule in self._rules]
-        least = np.where(eased, np.minimum(limits, np.maximum(plain, limits) * self._suspicion.threshold_ratio), limits)
+        closing = self._closing(limits, plain, view)
+        opening = _of_early(limits, plain, view.seconds) if view.is_early else limits
+        doubted = np.maximum(np.maximum(plain, limits) * self._suspicion.threshold_ratio, closing)
+        least = np.where(eased, np.minimum(opening, doubted), opening)
         return RuleTick(
             view=view,
             now_ns=now_ns,
@@ -118,10 +146,11 @@ class RuleEvaluator:
             attributor=Attributor(view, self._symptoms, signals, self._thresholds, history_of),
             superseded=np.array(superseded, dtype=np.bool_).reshape(-1, 1),
             lost=lost,
-            counted=self._counted(lost, least, signals),
+            counted=self._counted(lost, np.minimum(closing, least * self._close_ratios), signals),
             worst=worst,
             plain=plain,
             limits=limits,
+            closing=closing,
             eased=least,
             needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
             suspicious=suspected,
@@ -155,9 +184,10 @@ class RuleEvaluator:
             worst[place] = places[np.argmax(costs, axis=0)] if several else places[0]
         return lost, worst
 
-    def _counted(self, lost: Floats, limits: Floats, signals: Mapping[str, Signal]) -> Floats:
-        """The losses; of those that would open or hold a verdict no more than what the cgroup may claim."""
-        near = lost >= limits * self._close_ratios
+    def _counted(self, lost: Floats, least: Floats, signals: Mapping[str, Signal]) -> Floats:
+        """The losses; of those that would open or hold a verdict, which are the `least` ones and those above, no more
+        than what the cgroup may claim."""
+        near = lost >= least
         counted, losses = lost, {name: signal.lost for name, signal in signals.items()}
         for name, signal in signals.items():
             if signal.claim is None:
@@ -197,10 +227,22 @@ class RuleEvaluator:
 
     def _of_small(self, limits: Floats, view: View) -> Floats:
         """The thresholds, for rules with a `least_ratio` smaller in proportion where little CPU time is used."""
-        if not (self._least_ratios < 1.0).any() or not view.has(PROGRESS, WAITS):
+        if not self._falls(view):
             return limits
-        parts = np.where(view.rate(WAITS) * view.seconds >= LEAST_WAITS, view.rate(PROGRESS) / SMALL_CORES, 1.0)
-        return np.asarray(limits * np.clip(np.nan_to_num(parts, nan=1.0), self._least_ratios, 1.0), dtype=np.float64)
+        parts = np.where(_is_small(view), view.rate(PROGRESS) / SMALL_CORES, 1.0)
+        least = np.maximum(limits * np.clip(np.nan_to_num(parts, nan=1.0), self._least_ratios, 1.0), _short_waits(view))
+        return np.asarray(np.minimum(least, limits), dtype=np.float64)
+
+    def _closing(self, limits: Floats, plain: Floats, view: View) -> Floats:
+        """The thresholds to close; for waits that are no longer than ordinary ones no verdict stays open."""
+        closing = limits * self._close_ratios
+        if not self._falls(view):
+            return closing
+        short = np.minimum(_short_waits(view), plain)
+        return np.where(self._least_ratios < 1.0, np.maximum(closing, short), closing)
+
+    def _falls(self, view: View) -> bool:
+        return bool((self._least_ratios < 1.0).any()) and view.has(PROGRESS, WAITS)
 
     def _raised(self, limits: Floats, plain: Floats, view: View) -> Floats:
         """The thresholds, at least what one ordinary tick of the cgroup in a thousand exceeds."""
@@ -223,6 +265,27 @@ class RuleEvaluator:
             whole = np.where(np.isfinite(limits[place]), limits[place], rule.threshold)
             usual |= dict.fromkeys(rule.symptoms, whole)
         return usual
+
+
+def _is_small(view: View) -> Flags:
+    """Cgroups whose thresholds may fall. As many waits a second as in a whole tick are enough in an early one."""
+    enough = view.rate(WAITS) * max(view.seconds, 1.0) >= LEAST_WAITS
+    return np.asarray(enough & (view.rate(PROGRESS) < SMALL_CORES))
+
+
+def _short_waits(view: View) -> Floats:
+    """What waits of ordinary length cost a cgroup; nothing of one that uses twice as much as a small one."""
+    is_small = np.clip(2.0 - view.rate(PROGRESS) / SMALL_CORES, 0.0, 1.0)
+    return np.asarray(np.nan_to_num(view.rate(WAITS) * is_small) * SHORT_WAIT_SECONDS)
+
+
+def _of_early(limits: Floats, plain: Floats, seconds: float) -> Floats:
+    """The thresholds; in an early tick those below a rule's own ask for as much lost time as in a whole one.
+
+    At 0.02 s/s three slices of one neighbour are enough for half a second, and say nothing of whether it lasts.
+    """
+    part = min(seconds / WHOLE_SECONDS, 1.0)
+    return np.where(limits < plain, np.minimum(limits / part, plain), limits)
 
 
 def _composed(rule: Rule, losses: Mapping[str, Floats]) -> Floats | None:

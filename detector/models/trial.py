@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.baselines.values import WorkloadKey
-from detector.hysteresis import SECOND_NS, USUAL, Hysteresis, no_episodes
+from detector.hysteresis import SECOND_NS, USUAL, USUAL_CLOSE_RATIO, Hysteresis, no_episodes
 from detector.models.bank import ModelBank
 from detector.models.format import ModelFile
 
@@ -131,14 +131,14 @@ def _false_verdicts(
     limits = np.array([[THRESHOLD, *LOWER]])
     # What the model suspects: the first column, the others have none.
     eased, fewer = limits * [[RATIO, *np.ones(len(LOWER))]], np.array([[TICKS, *np.full(len(LOWER), USUAL.ticks)]])
-    hysteresis, always = Hysteresis([USUAL]), np.ones((1, 1), np.bool_)
+    hysteresis = Hysteresis([USUAL])
     times = (rows.seconds * SECOND_NS).astype(np.int64)
     for one in np.unique(rows.series).tolist():
         own, episodes = np.flatnonzero(rows.series == one), no_episodes(1, 1 + len(LOWER))
         for row in own.tolist():
             lost, now_ns = np.full_like(limits, losses[row]), int(times[row])
             met = lost >= (eased if suspicious[row] else limits)
-            hysteresis.see(episodes, met, lost, limits, now_ns, always)
+            hysteresis.see(episodes, met, lost >= limits * USUAL_CLOSE_RATIO, now_ns)
             hysteresis.close(episodes, now_ns)
             opening = hysteresis.may_open(episodes, met, now_ns)
             opening &= hysteresis.ticks_held(episodes) >= (fewer if suspicious[row] else USUAL.ticks)

@@ -103,6 +103,19 @@ def replayed(part: Path, folder: Path, *options: str) -> tuple[str, Part]:
     return result.output, kept
 
 
+@pytest.mark.parametrize(
+    ("harmed", "drawn"),
+    [pytest.param(range(5, 330), 1, id="and-never-closes"), pytest.param(range(5, 40), 0, id="and-closes-in-between")],
+)
+def test_a_verdict_that_has_been_open_since_the_start_counts(harmed: range, drawn: int, tmp_path: Path) -> None:
+    output, kept = replayed(recorded(tmp_path, 3, harmed), tmp_path)
+    assert "1 verdicts in its own order" in output
+    assert ("open since the recording" in output, sum(each.after_joint_seconds is None for each in kept.told)) == (
+        bool(drawn),
+        drawn,
+    )
+
+
 def test_hours_drawn_from_work_without_harm_have_no_verdict(tmp_path: Path) -> None:
     output, kept = replayed(recorded(tmp_path, 3, range(0)), tmp_path)
     assert (kept.kind, kept.told) == ("replay", ())

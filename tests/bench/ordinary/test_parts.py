@@ -2,8 +2,8 @@
 
 import pytest
 
-from api.verdicts import KERNEL, Culprit, How
-from bench.ordinary.parts import Blamed, Part, Told, rate, summary, told_of
+from api.verdicts import KERNEL, Culprit, How, Verdict, VerdictState
+from bench.ordinary.parts import Blamed, Part, Told, open_at_the_end, rate, summary, told_of
 from tests.verdicts import make_verdict
 
 PREFIX = "/koord-test-1-ordinary"
@@ -84,3 +84,22 @@ def test_live_parts_alone_need_no_word_about_replays() -> None:
 
 def test_three_days_without_a_verdict_bound_the_rate_at_one() -> None:
     assert rate(0, 3 * 86_400.0).endswith("0.00 a node-day, at most 1.00 (95 %)")
+
+
+def line(state: VerdictState, name: str = "web", rule: str = "cpu-contention") -> Verdict:
+    return make_verdict(victim=f"{PREFIX}/{name}", state=state, rule=rule)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param([line(VerdictState.OPEN), line(VerdictState.UPDATE)], 1, id="open"),
+        pytest.param([line(VerdictState.OPEN), line(VerdictState.CLOSE)], 0, id="closed"),
+        pytest.param([line(VerdictState.CLOSE), line(VerdictState.OPEN)], 1, id="closed-and-open-again"),
+        pytest.param([line(VerdictState.OPEN), line(VerdictState.CLOSE, rule="irq")], 1, id="another-rule-closed"),
+        pytest.param([line(VerdictState.OPEN), line(VerdictState.OPEN, "cron")], 2, id="two-victims"),
+        pytest.param([make_verdict(victim="/other", state=VerdictState.OPEN)], 0, id="of-others"),
+    ],
+)
+def test_verdicts_that_are_left_open(lines: list[Verdict], expected: int) -> None:
+    assert len(open_at_the_end(lines, PREFIX)) == expected

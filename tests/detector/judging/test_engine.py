@@ -1,19 +1,23 @@
 """Verdicts over made windows: who is blamed, when a verdict opens and closes, and what must not matter."""
 
+import dataclasses
 import time
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.frame import KERNEL_ID, OTHER_ID, Frame
-from api.verdicts import How, Verdict, VerdictState
+from api.verdicts import How, Severity, Verdict, VerdictState
 from api.window import Window
 from detector.judging.engine import RuleEngine
 from detector.registry import discover_symptoms
 from detector.rules import Rule
+from detector.symptom import Signal
+from detector.symptoms.cpu_contention import CpuContention
 from detector.view import View
 from tests.frames import make_frame
 
@@ -49,8 +53,8 @@ def run(made: list[Frame], rule: Rule, *, span_seconds: float = 1.0) -> list[lis
     ]
 
 
-def view_of(engine: RuleEngine, made: list[Frame], span_seconds: float = 1.0) -> View:
-    return View(Window(made), engine.columns, span_seconds=span_seconds)
+def view_of(engine: RuleEngine, made: list[Frame], span_seconds: float = 1.0, is_early: bool = False) -> View:
+    return View(Window(made), engine.columns, span_seconds=span_seconds, is_early=is_early)
 
 
 CONTENTION = Rule(name="cpu", any_of=("cpu_contention",), hold_seconds=3, cooldown_seconds=4, at_once_ratio=1000)
@@ -109,6 +113,8 @@ SMALL = Rule(name="cpu", any_of=("cpu_contention",), progress_ratio=0.02, least_
         pytest.param(0.04, 0.3, 200, False, id="an-eighth-of-its-work"),
         pytest.param(0.015, 0.001, 20, False, id="next-to-nothing"),
         pytest.param(0.05, 4.0, 5000, False, id="ten-microseconds-each-of-many-waits"),
+        pytest.param(0.04, 0.02, 1400, False, id="thirty-microseconds-each-though-it-does-little"),
+        pytest.param(0.06, 0.02, 1400, True, id="short-waits-that-reach-the-rule's-own-threshold"),
     ],
 )
 def test_a_threshold_falls_with_the_little_cpu_time_that_is_used(
@@ -116,6 +122,82 @@ def test_a_threshold_falls_with_the_little_cpu_time_that_is_used(
 ) -> None:
     rates = {"cpu.wait_neighbour_ns": {1: lost}, "cpu.oncpu_ns": {1: used}, "cpu.wait_count": {1: waits * 1e-9}}
     assert bool(run(frames([(rates, {(1, 2): lost})] * 3), SMALL)[1]) is told
+
+
+def little(seconds: float, lost_per_second: float, waits: int = 60, used: float = 0.02) -> tuple[Rates, Pairs]:
+    """What a cgroup that uses little CPU time counts in so many seconds."""
+    rates = {"cpu.wait_neighbour_ns": lost_per_second, "cpu.oncpu_ns": used, "cpu.wait_count": waits * 1e-9}
+    return {name: {1: rate * seconds} for name, rate in rates.items()}, {(1, 2): lost_per_second * seconds}
+
+
+def early(engine: RuleEngine, made: list[Frame], at: int) -> list[list[Verdict]]:
+    """Verdicts of each tick, the frame `at` half a second after the one before and those after it a second each."""
+    times = [number - 0.5 * (number >= at) for number in range(len(made))]
+    timed = [dataclasses.replace(one, monotonic_ns=int(when * 1e9)) for one, when in zip(made, times, strict=True)]
+    return [
+        engine.step(view_of(engine, timed[: n + 1], 0.5 if n == at else 0.9, n == at), timed[n].monotonic_ns)
+        for n in range(1, len(timed))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        pytest.param(0.03, False, id="the-end-of-one-burst"),
+        pytest.param(0.04, True, id="as-much-as-a-whole-tick-needs"),
+    ],
+)
+def test_an_early_tick_of_a_small_cgroup_must_show_as_much_as_a_whole_one(then: float, told: bool) -> None:
+    made = frames([little(1.0, 0.03), little(0.5, then), little(1.0, 0.0)])
+    assert [bool(lines) for lines in early(RuleEngine([SMALL]), made, 2)] == [False, told, False]
+
+
+def test_an_early_tick_that_cannot_tell_delays_nothing() -> None:
+    made = frames([little(1.0, 0.03), little(0.5, 0.03), little(1.0, 0.0), little(1.0, 0.03)])
+    assert [bool(lines) for lines in early(RuleEngine([SMALL]), made, 2)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("waits", [60, 18])
+def test_an_early_tick_changes_no_severity(waits: int) -> None:
+    whole = little(1.0, 0.17, waits)
+    made = frames([whole] * 3 + [little(0.5, 0.17, waits)] + [whole] * 2)
+    states = [[(line.state, line.severity) for line in lines] for lines in early(RuleEngine([SMALL]), made, 4)]
+    assert states == [[], [(VerdictState.OPEN, Severity.HIGH)], [], [], [], []]
+
+
+@pytest.mark.parametrize(
+    ("lost", "asked"), [pytest.param(0.03, False, id="could-not-tell"), pytest.param(0.06, True, id="could")]
+)
+def test_an_early_tick_is_asked_for_where_it_can_tell(lost: float, asked: bool) -> None:
+    made, engine = frames([little(1.0, lost)]), RuleEngine([SMALL])
+    engine.step(view_of(engine, made), made[-1].monotonic_ns)
+    assert engine.is_next_decisive is asked
+
+
+@pytest.mark.parametrize(
+    ("waits", "closes"),
+    [pytest.param(1400, True, id="of-twenty-microseconds"), pytest.param(20, False, id="of-a-millisecond")],
+)
+@pytest.mark.parametrize("used", [0.02, 0.055])
+def test_waits_that_are_ordinary_hold_no_verdict_open(used: float, waits: int, closes: bool) -> None:
+    made = frames([little(1.0, 0.3, used=used)] * 2 + [little(1.0, 0.028, waits, used)] * 5)
+    lines = [line for told in run(made, msgspec.structs.replace(SMALL, hold_seconds=3)) for line in told]
+    assert lines[0].state is VerdictState.OPEN
+    assert (lines[-1].state is VerdictState.CLOSE) is closes
+
+
+class BeyondShare(CpuContention):
+    """Of its loss the cgroup may hold nothing against others."""
+
+    def sense(self, view: View) -> Signal:
+        return Signal(view.rate("cpu.wait_neighbour_ns"), claim=lambda rows: np.zeros(len(rows)))
+
+
+def test_what_lies_beyond_the_share_holds_no_verdict_open_in_an_early_tick() -> None:
+    engine = RuleEngine([SMALL], symptoms={"cpu_contention": BeyondShare()})
+    early(engine, frames([little(1.0, 0.015), little(0.5, 0.015)]), 2)
+    assert engine.tick is not None
+    assert not engine.tick.holds_open.any()
 
 
 def test_one_tick_of_a_small_cgroup_is_never_enough() -> None:
