@@ -27,7 +27,7 @@ from api.verdict_text import in_words
 from api.verdicts import Verdict, VerdictState
 from bench.detect import loads
 from bench.detect.disk import bare_disk
-from bench.detect.subject import Subject
+from bench.detect.subject import Subject, SubjectError
 from bench.stolen import StolenTime
 from bench.stolen import share as stolen_share
 from detector.evaluation.intervals import share_interval
@@ -69,13 +69,24 @@ class TwoReaders:
 
     device: Path
     cgroups: dict[str, TestCgroup]
+    _processes: dict[str, subprocess.Popen[bytes]]
     _probe: BlockIo
 
+    def check_running(self) -> None:
+        """Raises LoadEndedError where one has ended."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise loads.LoadEndedError(f"the {name} reader ended with status {process.returncode}")
+
     def readings(self, seconds: float, wait: Callable[[float], object] = time.sleep) -> Iterator[dict[str, Share]]:
-        """Yield what they lost so far, once a minute and at the end; `wait` lets so many seconds pass."""
+        """Yield what they lost so far, once a minute and at the end; `wait` lets so many seconds pass.
+
+        Raises LoadEndedError.
+        """
         until, last = time.monotonic() + seconds, time.monotonic()
         while (now := time.monotonic()) < until:
             wait(min(1.0, until - now))
+            self.check_running()
             reading = self._probe.read()
             if time.monotonic() - last >= min(REPORT_SECONDS, seconds) or time.monotonic() >= until:
                 last = time.monotonic()
@@ -92,12 +103,13 @@ def two_readers(spread: float, rate: int) -> Iterator[TwoReaders]:
         probe = BlockIo.open(Kernel(), ProbeLimits())
         stack.callback(probe.close)
         tree = CgroupTree.detect()
-        cgroups = {}
+        cgroups, processes = {}, {}
         for name, cpu in (("first", "0"), ("second", "1")):
             cgroups[name] = stack.enter_context(tree.make_cgroup(f"variance-{name}"))
             argv = loads.fio(name, device, *READS, f"--rate_iops={rate}")
-            stack.callback(_end, cgroups[name].spawn(argv, cpus=cpu))
-        yield TwoReaders(device, cgroups, probe)
+            processes[name] = cgroups[name].spawn(argv, cpus=cpu)
+            stack.callback(_end, processes[name])
+        yield TwoReaders(device, cgroups, processes, probe)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -141,7 +153,7 @@ class Witness:
 
 def flood(readers: TwoReaders, witness: Witness, number: int) -> float | None:
     """Flood the disk until a verdict opens that names the culprit; returns the seconds that it took, None where none
-    did."""
+    did. Raises LoadEndedError where a reader has ended."""
     with CgroupTree.detect().make_cgroup(f"variance-flood-{number}") as cgroup:
         began, until = time.time(), time.monotonic() + FLOOD_SECONDS
         process = cgroup.spawn(loads.fio("flood", readers.device, *FLOOD), cpus="0")
@@ -151,6 +163,7 @@ def flood(readers: TwoReaders, witness: Witness, number: int) -> float | None:
                     culprits = [each.path for each in verdict.culprits[:1]]
                     if verdict.resource == "blockio" and culprits == [cgroup.path]:
                         return verdict.time - began
+            readers.check_running()
             return None
         finally:
             _end(process)
@@ -186,6 +199,13 @@ def _tell_floods(readers: TwoReaders, witness: Witness, count: int) -> None:
 @click.option("--floods", default=20, show_default=True, help="Afterwards.")
 def main(seconds: float, spread: float, rate: int, floods: int) -> None:
     """Measure what two independent users of a disk are said to lose, and how soon a flood is named."""
+    try:
+        _measure(seconds, spread, rate, floods)
+    except (SubjectError, loads.LoadEndedError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _measure(seconds: float, spread: float, rate: int, floods: int) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="koord-variance-") as folder,
         closing(StolenTime()) as stolen,

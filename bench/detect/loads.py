@@ -1,4 +1,4 @@
-"""Command lines of public load generators, with no end of their own: the stage ends them."""
+"""Command lines of public load generators that run for longer than any bench: the stage ends them."""
 
 import os
 import sys
@@ -6,7 +6,14 @@ from pathlib import Path
 
 from bench.detect.namespaces import THERE
 
+LONGEST_SECONDS = 86_400
+"""Of a generator that wants an end: what iperf3 takes at most, and stress-ng by default."""
+
 _HERE = Path(__file__).parent
+
+
+class LoadEndedError(Exception):
+    """A load that was to run until it is stopped has ended."""
 
 
 def sysbench(threads: int = 1, *, rate: int = 0, primes: int = 2000) -> list[str]:
@@ -112,12 +119,12 @@ def paced_requests(port: int, rate: int) -> list[str]:
 
 def wrk(port: int, connections: int) -> list[str]:
     """Keep so many connections busy."""
-    return ["wrk", "-t1", f"-c{connections}", "-d3600s", f"http://127.0.0.1:{port}/"]
+    return ["wrk", "-t1", f"-c{connections}", f"-d{LONGEST_SECONDS}s", f"http://127.0.0.1:{port}/"]
 
 
 def fio(name: str, file: Path, *words: str) -> list[str]:
     """fio on one file, around the page cache by default."""
-    common = f"--name={name} --filename={file} --time_based --runtime=3600 --group_reporting --direct=1"
+    common = f"--name={name} --filename={file} --time_based --runtime={LONGEST_SECONDS} --group_reporting --direct=1"
     return ["fio", *common.split(), *words]
 
 
@@ -134,7 +141,7 @@ def iperf_server(port: int) -> list[str]:
 
 def iperf(port: int, *words: str) -> list[str]:
     """Send to the server at the far end."""
-    return ["iperf3", "--client", THERE, "--port", str(port), "--time", "3600", *words]
+    return ["iperf3", "--client", THERE, "--port", str(port), "--time", str(LONGEST_SECONDS), *words]
 
 
 def lay_out(file: Path, mebibytes: int) -> None:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from api.verdicts import Verdict
+from bench.detect import loads
 from bench.detect.disk import Disk, mounted_disk, served_file
 from bench.detect.measures import USAGE, Meter, Sample, measure
 from bench.detect.namespaces import Namespaces
@@ -81,6 +82,7 @@ class Stage:
         self._subject = subject
         self._cgroups: dict[str, TestCgroup] = {}
         self._many: dict[str, list[TestCgroup]] = {}
+        self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._stack = ExitStack()
         self._top = self._stack.enter_context(CgroupTree.detect().make_cgroup(name))
 
@@ -140,10 +142,19 @@ class Stage:
     def start(self, role: str, argv: Sequence[str], cpu: str, *, namespace: str = "") -> subprocess.Popen[bytes]:
         """Start a load as a role, on one CPU, its talk thrown away."""
         within = ["nsenter", f"--net=/run/netns/{namespace}"] if namespace else []
-        return self.cgroup(role).spawn([*within, *argv], cpus=cpu, stderr=subprocess.DEVNULL)
+        process = self.cgroup(role).spawn([*within, *argv], cpus=cpu, stderr=subprocess.DEVNULL)
+        self._running.append((role, process))
+        return process
+
+    def check_running(self) -> None:
+        """Raises LoadEndedError where a load that was started, and not stopped, has ended."""
+        for role, process in self._running:
+            if process.poll() is not None:
+                raise loads.LoadEndedError(f"{role} ended with status {process.returncode}")
 
     def stop(self, role: str) -> None:
         """End all that runs as a role, and as one of its many; its cgroup stays."""
+        self._running = [each for each in self._running if each[0] != role]
         cgroups = [self.cgroup(role), *self._many.get(role, ())]
         deadline = time.monotonic() + 5
         while (pids := [pid for cgroup in cgroups for pid in cgroup.pids()]) and time.monotonic() < deadline:
@@ -155,6 +166,7 @@ class Stage:
     def remove(self, role: str) -> None:
         """End a role and remove its cgroup."""
         self.meter.forget(role)
+        self._running = [each for each in self._running if each[0] != role]
         self._cgroups.pop(role).remove()
 
     @contextmanager

@@ -24,6 +24,7 @@ from typing import NoReturn
 import click
 import msgspec
 
+from bench.detect.loads import LoadEndedError
 from bench.detect.subject import SubjectError
 from bench.ordinary.live import live
 from bench.ordinary.parts import Part, summary
@@ -102,7 +103,7 @@ def _tell(measure: Callable[[Keep], None], json_file: Path | None) -> None:
         measure(keep)
     except KeyboardInterrupt:
         ended = "ended early"
-    except SubjectError as error:
+    except (SubjectError, LoadEndedError) as error:
         ended = str(error)
     if kept:
         print(summary(kept), flush=True)

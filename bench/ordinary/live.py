@@ -21,7 +21,7 @@ def live(minutes: float, recording: Path | None, keep: Callable[[Part], None]) -
     """Run the work for so many minutes.
 
     The part so far goes to `keep` every few seconds, so that a run that is ended early has lost nothing. Raises OSError
-    where the host cannot stage the work, SubjectError where the agent ends.
+    where the host cannot stage the work, SubjectError where the agent ends, LoadEndedError where some of the work does.
     """
     with (
         tempfile.TemporaryDirectory(prefix="koord-ordinary-") as folder,
@@ -38,6 +38,7 @@ def live(minutes: float, recording: Path | None, keep: Callable[[Part], None]) -
         stage.verdicts.clear()
         while (passed := time.monotonic() - began) < minutes * 60:
             stage.wait(min(LOOK_SECONDS, minutes * 60 - passed))
+            stage.check_running()
             seconds = time.monotonic() - began
             for verdict in stage.verdicts:
                 if verdict.state is VerdictState.OPEN and is_within(verdict.victim, stage.prefix):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from bench.detect.loads import LoadEndedError
 from bench.detect.subject import SubjectError
 from bench.ordinary import __main__ as command
 from bench.ordinary.parts import Blamed, Part
@@ -52,6 +53,7 @@ def a_part(seconds: float = 60.0, recording: str = "") -> Part:
     [
         pytest.param(KeyboardInterrupt(), "ended early", id="interrupted"),
         pytest.param(SubjectError("it died"), "it died", id="agent-ended"),
+        pytest.param(LoadEndedError("sender ended"), "sender ended", id="load-ended"),
     ],
 )
 def test_a_run_that_ends_early_tells_and_keeps_what_it_measured(

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from bench.detect import stage
+from bench.detect.loads import LoadEndedError
 from bench.detect.stage import memory_bytes
 from bench.detect.subject import Subject
 from tests.cgroups import CgroupTree
@@ -45,6 +46,19 @@ def test_ctrl_c_leaves_nothing_behind(tree: CgroupTree, tmp_path: Path, scenario
     assert f"koord-detect-{bench.pid}" not in Path("/proc/mounts").read_text()
     assert not list(Path("/run/netns").glob(f"koord-detect-{bench.pid}-*"))
     assert not [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if _backs(path, bench.pid)]
+
+
+def test_a_load_that_ends_is_told_unless_it_was_stopped(tree: CgroupTree) -> None:
+    assert tree.mounts
+    with stage.Stage("ends", cast("Subject", None)) as staged:
+        staged.start("lasting", ["sleep", "60"], staged.near)
+        staged.start("ending", ["false"], staged.near).wait()
+        with pytest.raises(LoadEndedError, match=r"^ending ended with status 1$"):
+            staged.check_running()
+        staged.stop("ending")
+        staged.check_running()
+        staged.stop("lasting")
+        staged.check_running()
 
 
 def test_memory_is_taken_where_no_huge_pages_are_found(
