@@ -75,8 +75,7 @@ class TwoReaders:
     def check_running(self) -> None:
         """Raises LoadEndedError where one has ended."""
         for name, process in self._processes.items():
-            if process.poll() is not None:
-                raise loads.LoadEndedError(f"the {name} reader ended with status {process.returncode}")
+            loads.check_running(f"the {name} reader", process)
 
     def readings(self, seconds: float, wait: Callable[[float], object] = time.sleep) -> Iterator[dict[str, Share]]:
         """Yield what they lost so far, once a minute and at the end; `wait` lets so many seconds pass.
@@ -153,7 +152,7 @@ class Witness:
 
 def flood(readers: TwoReaders, witness: Witness, number: int) -> float | None:
     """Flood the disk until a verdict opens that names the culprit; returns the seconds that it took, None where none
-    did. Raises LoadEndedError where a reader has ended."""
+    did."""
     with CgroupTree.detect().make_cgroup(f"variance-flood-{number}") as cgroup:
         began, until = time.time(), time.monotonic() + FLOOD_SECONDS
         process = cgroup.spawn(loads.fio("flood", readers.device, *FLOOD), cpus="0")
@@ -163,7 +162,6 @@ def flood(readers: TwoReaders, witness: Witness, number: int) -> float | None:
                     culprits = [each.path for each in verdict.culprits[:1]]
                     if verdict.resource == "blockio" and culprits == [cgroup.path]:
                         return verdict.time - began
-            readers.check_running()
             return None
         finally:
             _end(process)
@@ -182,6 +180,7 @@ def _tell_floods(readers: TwoReaders, witness: Witness, count: int) -> None:
         witness.wait(SETTLE_SECONDS)
         begun += 1
         seconds = flood(readers, witness, number)
+        readers.check_running()
         print(f"flood {number}: " + ("not named" if seconds is None else f"named after {seconds:.2f} s"), flush=True)
         taken += [] if seconds is None else [seconds]
     soon = sum(each < GOAL_SECONDS for each in taken)

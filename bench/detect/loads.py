@@ -1,6 +1,7 @@
 """Command lines of public load generators that run for longer than any bench: the stage ends them."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,12 @@ _HERE = Path(__file__).parent
 
 class LoadEndedError(Exception):
     """A load that was to run until it is stopped has ended."""
+
+
+def check_running(name: str, process: subprocess.Popen[bytes]) -> None:
+    """Raises LoadEndedError where it has ended."""
+    if process.poll() is not None:
+        raise LoadEndedError(f"{name} ended with status {process.returncode}")
 
 
 def sysbench(threads: int = 1, *, rate: int = 0, primes: int = 2000) -> list[str]:

@@ -82,7 +82,7 @@ class Stage:
         self._subject = subject
         self._cgroups: dict[str, TestCgroup] = {}
         self._many: dict[str, list[TestCgroup]] = {}
-        self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._running: dict[str, list[subprocess.Popen[bytes]]] = {}
         self._stack = ExitStack()
         self._top = self._stack.enter_context(CgroupTree.detect().make_cgroup(name))
 
@@ -143,18 +143,18 @@ class Stage:
         """Start a load as a role, on one CPU, its talk thrown away."""
         within = ["nsenter", f"--net=/run/netns/{namespace}"] if namespace else []
         process = self.cgroup(role).spawn([*within, *argv], cpus=cpu, stderr=subprocess.DEVNULL)
-        self._running.append((role, process))
+        self._running.setdefault(role, []).append(process)
         return process
 
     def check_running(self) -> None:
         """Raises LoadEndedError where a load that was started, and not stopped, has ended."""
-        for role, process in self._running:
-            if process.poll() is not None:
-                raise loads.LoadEndedError(f"{role} ended with status {process.returncode}")
+        for role, processes in self._running.items():
+            for process in processes:
+                loads.check_running(role, process)
 
     def stop(self, role: str) -> None:
         """End all that runs as a role, and as one of its many; its cgroup stays."""
-        self._running = [each for each in self._running if each[0] != role]
+        self._running.pop(role, None)
         cgroups = [self.cgroup(role), *self._many.get(role, ())]
         deadline = time.monotonic() + 5
         while (pids := [pid for cgroup in cgroups for pid in cgroup.pids()]) and time.monotonic() < deadline:
@@ -166,7 +166,7 @@ class Stage:
     def remove(self, role: str) -> None:
         """End a role and remove its cgroup."""
         self.meter.forget(role)
-        self._running = [each for each in self._running if each[0] != role]
+        self._running.pop(role, None)
         self._cgroups.pop(role).remove()
 
     @contextmanager

@@ -38,7 +38,6 @@ def live(minutes: float, recording: Path | None, keep: Callable[[Part], None]) -
         stage.verdicts.clear()
         while (passed := time.monotonic() - began) < minutes * 60:
             stage.wait(min(LOOK_SECONDS, minutes * 60 - passed))
-            stage.check_running()
             seconds = time.monotonic() - began
             for verdict in stage.verdicts:
                 if verdict.state is VerdictState.OPEN and is_within(verdict.victim, stage.prefix):
@@ -59,3 +58,4 @@ def live(minutes: float, recording: Path | None, keep: Callable[[Part], None]) -
                     span=(since, time.time()),
                 )
             )
+            stage.check_running()
