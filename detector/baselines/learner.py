@@ -34,6 +34,14 @@ _EXTREME = 0.999
 _LEAST_TAIL = 3.0
 """Samples that lie above the extreme quantile at least: the one tick in which a loss begins, before its verdict opens,
 is learned and must not be the tail."""
+_TAIL = 10.0
+"""Samples above the lower of the two quantiles by which the tail goes on."""
+_LEAST_SAMPLES = 10.0
+"""Aged weight from which the extreme quantile is told, long before a baseline may judge."""
+_MOST_BEYOND = 2.0
+"""The extreme quantile of fewer than 3,000 samples is at most so many times the highest that is taken from them."""
+_YOUNG_GROWTH = 0.3
+"""Growth, as `_REFRESH_GROWTH`, of cells that may not judge yet."""
 _WIDTH = len(_QUANTILES) + 1
 _QUARTILE_SIGMAS = 0.6745
 """Upper quartile of a normal distribution in standard deviations."""
@@ -313,6 +321,9 @@ class Baselines:
         picked = np.full((len(rows), _WIDTH), np.nan)
         picked[answered] = self.quantiles[rows[answered]]
         expected, quartile, upper, extreme = picked.T
+        told = exists.copy()
+        told[exists] = self.refreshed[rows[exists]] > 0
+        extreme[told] = self.quantiles[rows[told], -1]
         # A level that was accepted is usual at once, and not when the sketch of many days has enough of it. It scatters
         # as widely as what was learned.
         levels = self.cells.levels
@@ -352,11 +363,11 @@ class Baselines:
         refreshed = self.refreshed[: cells.count]
         fresh = np.where(refreshed > 0, cells.samples[: cells.count] - refreshed, np.inf)
         growth = fresh / np.maximum(weights, 1.0)
-        due = np.flatnonzero((weights >= self.policy.warm_samples) & (growth >= _REFRESH_GROWTH))
+        least = np.where(weights >= self.policy.warm_samples, _REFRESH_GROWTH, _YOUNG_GROWTH)
+        due = np.flatnonzero((weights >= min(_LEAST_SAMPLES, self.policy.warm_samples)) & (growth >= least))
         if len(due) > limit:
             due = due[np.argsort(-growth[due], kind="stable")[:limit]]
-        extreme = np.minimum(_EXTREME, 1.0 - _LEAST_TAIL / np.maximum(weights[due], _LEAST_TAIL))
-        self.quantiles[due] = quantiles(cells.counts[due], (*_QUANTILES, extreme))
+        self.quantiles[due] = _quantiles(cells.counts[due], weights[due])
         self.refreshed[due] = cells.samples[due]
 
 
@@ -367,6 +378,21 @@ def merge(parts: Iterable[Baselines], now_seconds: float, policy: BaselinePolicy
         merged.absorb(part.records(now_seconds), now_seconds)
         merged.refused += part.refused
     return merged
+
+
+def _quantiles(counts: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the quantiles of sketches of at least so many samples, shape (n, _WIDTH).
+
+    Three samples lie above the highest that is taken from a sketch. Of sixty samples that is one in twenty, so the
+    extreme quantile is found on an exponential tail through it and through the one that ten lie above.
+    """
+    tails = np.clip(_LEAST_TAIL / weights, 1.0 - _EXTREME, 0.3)
+    wider = np.clip(_TAIL / weights, tails * 1.5, 0.5)
+    found = quantiles(counts, (*_QUANTILES, 1.0 - wider, 1.0 - tails))
+    lower, highest = found[:, -2], found[:, -1]
+    beyond = np.log(tails / (1.0 - _EXTREME)) / np.log(wider / tails)
+    extreme = np.minimum(highest + (highest - lower) * beyond, _MOST_BEYOND * highest)
+    return np.column_stack([found[:, : len(_QUANTILES)], extreme])
 
 
 def _bins(seen: BaselineSample) -> NDArray[np.int64]:

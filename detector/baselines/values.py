@@ -97,7 +97,8 @@ class Judgement:
     age_seconds: NDArray[np.float64]
     """Since the first sample; NaN where there is none."""
     extreme: NDArray[np.float64]
-    """Quantile 0.999 of what was learned; of fewer than 3,000 samples all but three lie below it."""
+    """Quantile 0.999 of what was learned, from ten samples on, whatever the state; of fewer than 3,000 the tail of
+    all but the three highest, continued to twice the highest of these at most."""
 
 
 @dataclass(frozen=True, slots=True)

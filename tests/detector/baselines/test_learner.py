@@ -75,6 +75,30 @@ def test_outlier_scores_high_and_ordinary_low() -> None:
     assert judged.age_seconds[0] == 200.0
 
 
+@pytest.mark.parametrize("samples", [12, 30, 60, 300])
+def test_few_samples_tell_of_a_tail_that_few_of_them_show(samples: int) -> None:
+    """Of a hundred services no more than twenty exceed what is told in more than twenty of their next 1,000 ticks."""
+    random = np.random.default_rng(5)
+    often = 0
+    for _ in range(100):
+        judged = taught(random.gamma(8.0, 0.004, samples).tolist()).judge(seen(0.5), float(samples))["lost"]
+        assert np.isfinite(judged.extreme[0])
+        often += (random.gamma(8.0, 0.004, 1000) > judged.extreme[0]).sum() > 20
+    assert often <= 20
+
+
+def test_a_tail_is_told_of_some_ten_samples_and_not_of_fewer() -> None:
+    told = [taught([0.02] * count).judge(seen(0.5), 99.0)["lost"].extreme[0] for count in (9, 11)]
+    assert np.isnan(told[0])
+    assert 0.02 <= told[1] < 0.03  # as closely as buckets tell
+
+
+def test_one_burst_among_few_samples_is_no_tail() -> None:
+    quiet = [0.001, 0.002] * 10
+    judged = taught([*quiet, 0.3, 0.3, 0.3]).judge(seen(0.5), 99.0)["lost"]
+    assert judged.extreme[0] < 0.005
+
+
 def test_a_tenth_of_wild_samples_moves_little() -> None:
     clean, dirty = taught(ordinary()), taught([*ordinary(), *[9.0] * 20])
     before, after = (b.judge(seen(0.5), 300.0)["lost"] for b in (clean, dirty))

@@ -1,8 +1,9 @@
 """Thresholds of waits for a CPU by what is usual for the workload: up to twice those of the rule, and no more."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pytest
 
 from api.frame import CGROUP, CgroupInfo, Frame, Table
 from api.verdicts import Verdict, VerdictState
@@ -16,9 +17,14 @@ WARM_TICKS = 240
 
 def frames(lost: float, used: float, waits: int, harmed: float, harmed_ticks: int = 10) -> Iterator[Frame]:
     """A service whose every tenth tick waits so long for its neighbour, and at last every tick much longer."""
+    usual = [lost if second % 10 == 0 else lost / 10 for second in range(1, WARM_TICKS + 1)]
+    yield from waiting([*usual, *[harmed] * harmed_ticks], used, waits)
+
+
+def waiting(losses: Sequence[float], used: float, waits: int) -> Iterator[Frame]:
+    """A service that waits so long for its neighbour in each second."""
     sums = {"cpu.oncpu_ns": 0.0, "cpu.wait_neighbour_ns": 0.0, "cpu.wait_count": 0.0}
-    for second in range(1, WARM_TICKS + harmed_ticks + 1):
-        wait = harmed if second > WARM_TICKS else lost if second % 10 == 0 else lost / 10
+    for second, wait in enumerate(losses, 1):
         sums["cpu.oncpu_ns"] += used * 1e9
         sums["cpu.wait_neighbour_ns"] += wait * 1e9
         sums["cpu.wait_count"] += waits
@@ -47,6 +53,16 @@ def test_a_service_with_many_short_waits_is_told_above_what_is_usual_for_it() ->
     """Its waits of 10 us add up to the rule's threshold; 0.06 s/s are as usual for it as its own peaks."""
     assert opened(frames(0.0625, 1.0, 5000, harmed=0.06)) == []
     assert len(opened(frames(0.0625, 1.0, 5000, harmed=0.09))) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_service_of_a_minute_is_told_above_what_it_has_shown_until_then(seed: int) -> None:
+    """Waits about as long as it runs, as of a receiver of packets; one tick in seven lies above the small threshold."""
+    usual = np.random.default_rng(seed).gamma(10.0, 0.0014, 600).tolist()
+    usual[:15] = np.minimum(usual[:15], 0.018).tolist()
+    until = [each.time for each in opened(waiting([*usual[:60], *[0.09] * 5], 0.01, 280))]
+    assert opened(waiting(usual, 0.01, 280)) == []
+    assert until == [WALL_NS / 1e9 + 62]
 
 
 def test_what_was_learned_hides_no_loss_of_twice_the_threshold() -> None:
