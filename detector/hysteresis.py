@@ -76,6 +76,10 @@ class Hysteresis:
         """Return in how many of their last `of_ticks` ticks the rules were met."""
         return np.asarray(np.bitwise_count(episodes.held & self._masks), dtype=np.int64)
 
+    def within(self, ticks: Bits) -> Flags:
+        """Return where one of the last `of_ticks` ticks, a bit each, is marked."""
+        return np.asarray((ticks & self._masks) != 0)
+
     def cooldown_left_ns(self, episodes: Episodes, now_ns: int) -> Times:
         """Return the time until the rules may open again.
 

@@ -17,7 +17,7 @@ from detector.breaks import Between, no_breaks
 from detector.correlation import History
 from detector.hysteresis import SECOND_NS, Hysteresis, Timing
 from detector.judging.rule_state import RuleState
-from detector.judging.sensing import RuleEvaluator, RuleTick
+from detector.judging.sensing import RuleEvaluator, RuleTick, at_rest
 from detector.judging.updates import UpdateFilter
 from detector.registry import default_rules, discover_symptoms
 from detector.ring import Ring
@@ -132,7 +132,9 @@ class RuleEngine:
         verdicts = [self._closing(place, one, view) for place, one in list(self.open) if one in gone]
         verdicts += [_closed(verdict, view) for verdict in self.retired]
         self.retired.clear()
-        tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of, between)
+        memory.rested = (memory.rested << np.uint64(1)) | at_rest(view)
+        rested = self._hysteresis.within(memory.rested)
+        tick = self.tick = self._sensing.tick(view, now_ns, suspicious, rested, self.history_of, between)
         self._seen = view, now_ns
         self._remember(tick)
         met = tick.met

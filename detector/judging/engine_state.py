@@ -14,7 +14,7 @@ from detector.judging.engine import RuleEngine
 from detector.judging.rule_state import RuleState
 from detector.rules import Rule
 
-_LATER = ("earlier_seconds", "looked_ns")
+_LATER = ("earlier_seconds", "looked_ns", "rested")
 """Fields of `RuleState` that states of earlier versions do not have."""
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detector.arrays import Floats, Ids
-from detector.hysteresis import NEVER, Episodes, Times
+from detector.hysteresis import NEVER, Bits, Episodes, Times
 from detector.ring import positions
 
 
@@ -17,6 +17,8 @@ class RuleState(Episodes):
 
     ids: Ids
     """Cgroups of the columns."""
+    rested: Bits
+    """Ticks in which the cgroup did not want a CPU, a bit each, the newest in bit 0."""
     reported_ns: Times
     """Time of the verdict's last line."""
     reported_lost: Floats
@@ -78,6 +80,7 @@ def _missing(name: str) -> int:
 
 _KINDS: dict[str, type[np.generic]] = {
     "held": np.uint64,
+    "rested": np.uint64,
     "harmed_ns": np.int64,
     "closed_ns": np.int64,
     "hold_ns": np.int64,

@@ -22,15 +22,15 @@ SMALL_CORES = 0.05
 LEAST_WAITS = 10
 """Waits in a tick from which they do: fewer say little of how long the next one takes."""
 SHORT_WAIT_SECONDS = 5e-5
-"""A threshold below the rule's own is at least this for each wait: to be woken on a shared CPU takes some 15 us, in one
+"""The threshold of a small cgroup is at least this for each wait: to be woken on a shared CPU takes some 15 us, in one
 tick of a hundred 45 us, whatever the neighbours are."""
 WHOLE_SECONDS = 0.9
 """Time whose losses small thresholds are for, in an early tick: what a usual one spans at least."""
 EARLY_SECONDS = 1.0
 """What an early tick spans at most, of long intervals."""
 USUAL_RATIO = 2.0
-"""What is usual for a cgroup raises its threshold to so many times that of the rule at most: what it learned beside a
-neighbour hides no more."""
+"""What is usual for a cgroup, or what waits of ordinary length cost it, raises its threshold to so many times that of
+the rule at most: what it learned beside a neighbour hides no more."""
 DEFAULT_THRESHOLD = 0.05
 """Lost seconds per second above which a tick is harmed by a symptom that no rule is about."""
 
@@ -61,7 +61,7 @@ class RuleTick:
     eased: Floats
     """Thresholds of this tick: those above, higher in an early tick where they are small, lower under suspicion."""
     needed: NDArray[np.int64]
-    """Ticks needed to open."""
+    """Ticks needed to open: by rules with a `progress_ratio` one more of a cgroup that rested lately."""
     suspicious: Flags
     """Cgroups that anomaly models suspect, shape (cgroups,)."""
     measured: Flags
@@ -116,10 +116,15 @@ class RuleEvaluator:
         view: View,
         now_ns: int,
         suspicious: Flags | None,
+        rested: Flags,
         history_of: Callable[[str], History | None],
         between: Between,
     ) -> RuleTick:
-        """Sense all symptoms; `history_of` gives the past of those that correlate, `between` is called before each."""
+        """Sense all symptoms; `history_of` gives the past of those that correlate, `between` is called before each.
+
+        `rested` marks, for each rule, the cgroups that wanted no CPU in one of the ticks that count: they began a burst
+        of work since, and a short one that lies across two ticks is seen in both.
+        """
         sensed = {}
         for name, symptom in self._symptoms.items():
             between()
@@ -152,7 +157,8 @@ class RuleEvaluator:
             limits=limits,
             closing=closing,
             eased=least,
-            needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
+            needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks)
+            + (rested & (self._progress_ratios > 0)),
             suspicious=suspected,
             measured=measured,
         )
@@ -226,12 +232,13 @@ class RuleEvaluator:
         return np.maximum(limits, self._progress_ratios * np.nan_to_num(view.rate(PROGRESS)))
 
     def _of_small(self, limits: Floats, view: View) -> Floats:
-        """The thresholds, for rules with a `least_ratio` smaller in proportion where little CPU time is used."""
+        """The thresholds, for rules with a `least_ratio` smaller in proportion where little CPU time is used, and at
+        least what waits of ordinary length come to there."""
         if not self._falls(view):
             return limits
         parts = np.where(_is_small(view), view.rate(PROGRESS) / SMALL_CORES, 1.0)
         least = np.maximum(limits * np.clip(np.nan_to_num(parts, nan=1.0), self._least_ratios, 1.0), _short_waits(view))
-        return np.asarray(np.minimum(least, limits), dtype=np.float64)
+        return np.where(self._least_ratios < 1.0, np.minimum(least, USUAL_RATIO * limits), limits)
 
     def _closing(self, limits: Floats, plain: Floats, view: View) -> Floats:
         """The thresholds to close; for waits that are no longer than ordinary ones no verdict stays open."""
@@ -265,6 +272,13 @@ class RuleEvaluator:
             whole = np.where(np.isfinite(limits[place]), limits[place], rule.threshold)
             usual |= dict.fromkeys(rule.symptoms, whole)
         return usual
+
+
+def at_rest(view: View) -> Flags:
+    """Cgroups that wanted no CPU in this tick, as cron jobs between two runs; False where that is not known."""
+    if not view.has(WAITS, PROGRESS):
+        return np.zeros(len(view.ids), dtype=np.bool_)
+    return np.asarray((view.rate(WAITS) == 0) & (view.rate(PROGRESS) == 0))
 
 
 def _is_small(view: View) -> Flags:

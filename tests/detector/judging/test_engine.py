@@ -114,7 +114,10 @@ SMALL = Rule(name="cpu", any_of=("cpu_contention",), progress_ratio=0.02, least_
         pytest.param(0.015, 0.001, 20, False, id="next-to-nothing"),
         pytest.param(0.05, 4.0, 5000, False, id="ten-microseconds-each-of-many-waits"),
         pytest.param(0.04, 0.02, 1400, False, id="thirty-microseconds-each-though-it-does-little"),
-        pytest.param(0.06, 0.02, 1400, True, id="short-waits-that-reach-the-rule's-own-threshold"),
+        pytest.param(0.06, 0.02, 1400, False, id="forty-microseconds-each-though-it-is-the-rule's-own-threshold"),
+        pytest.param(0.08, 0.02, 1400, True, id="sixty-microseconds-each"),
+        pytest.param(0.105, 0.02, 5000, True, id="short-waits-that-reach-twice-the-rule's-own-threshold"),
+        pytest.param(0.06, 0.11, 1400, True, id="forty-microseconds-each-of-one-that-is-not-small"),
     ],
 )
 def test_a_threshold_falls_with_the_little_cpu_time_that_is_used(
@@ -155,6 +158,25 @@ def test_an_early_tick_of_a_small_cgroup_must_show_as_much_as_a_whole_one(then: 
 def test_an_early_tick_that_cannot_tell_delays_nothing() -> None:
     made = frames([little(1.0, 0.03), little(0.5, 0.03), little(1.0, 0.0), little(1.0, 0.03)])
     assert [bool(lines) for lines in early(RuleEngine([SMALL]), made, 2)] == [False, False, False, True]
+
+
+REST: tuple[Rates, Pairs] = little(1.0, 0.0, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "told"),
+    [
+        pytest.param([REST, little(1.0, 0.04), little(1.0, 0.08), REST], [], id="a-burst-across-two-ticks"),
+        pytest.param([REST, *[little(1.0, 0.08)] * 3], [4], id="what-lasts-in-the-third"),
+        pytest.param([little(1.0, 0.0)] + [little(1.0, 0.08)] * 3, [3], id="without-a-rest-in-the-second"),
+        pytest.param([REST, little(1.0, 0.5)], [2], id="at-once"),
+    ],
+)
+def test_a_burst_of_a_cgroup_that_rested_before_is_no_loss_that_lasts(
+    ticks: list[tuple[Rates, Pairs]], told: list[int]
+) -> None:
+    lines = run(frames(ticks), SMALL)
+    assert [number for number, each in enumerate(lines, 1) if any(v.state is VerdictState.OPEN for v in each)] == told
 
 
 @pytest.mark.parametrize("waits", [60, 18])
