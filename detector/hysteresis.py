@@ -76,9 +76,12 @@ class Hysteresis:
         """Return in how many of their last `of_ticks` ticks the rules were met."""
         return np.asarray(np.bitwise_count(episodes.held & self._masks), dtype=np.int64)
 
-    def within(self, ticks: Bits) -> Flags:
-        """Return where one of the last `of_ticks` ticks, a bit each, is marked."""
-        return np.asarray((ticks & self._masks) != 0)
+    def is_one_burst(self, held: Bits, rested: Bits) -> Flags:
+        """Return where, of the last `of_ticks` ticks, one at rest came before all in which the rule was met.
+
+        A short burst of work that lies across two ticks is seen in both.
+        """
+        return np.asarray((rested & self._masks) > (held & self._masks))
 
     def cooldown_left_ns(self, episodes: Episodes, now_ns: int) -> Times:
         """Return the time until the rules may open again.

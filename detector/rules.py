@@ -43,13 +43,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Thresholds of single QoS classes."""
     progress_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     """The threshold is at least this part of the CPU time that the cgroup uses: a service that runs on sixteen CPUs
-    waits some milliseconds each second though all is well. With such a ratio, a cgroup that wanted no CPU in one of the
-    last `of_ticks` ticks needs one tick more: a short burst of its own may lie across two of them."""
+    waits some milliseconds each second though all is well."""
     least_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     """Of a cgroup that uses less than a twentieth of a CPU, and waits ten times and more in a tick, the threshold is
     smaller in proportion, down to this part: 0.04 s/s are twice the work of a service that uses 0.02 CPUs. It is at
     least 50 us for each of its waits, up to twice the rule's own, and where it has fallen an early tick of less than
-    0.9 s must show as much lost time as that, or reach the threshold itself."""
+    0.9 s must show as much lost time as that, or reach the threshold itself. By a rule with such a part, a cgroup that
+    wanted no CPU just before the ticks in which it holds needs one more of them."""
     selector: Selector = Selector()
     ticks: Annotated[int, msgspec.Meta(ge=1)] = USUAL.ticks
     """The rule must hold in this many ..."""

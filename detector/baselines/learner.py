@@ -35,7 +35,7 @@ _LEAST_TAIL = 3.0
 """Samples that lie above the extreme quantile at least: the one tick in which a loss begins, before its verdict opens,
 is learned and must not be the tail."""
 _TAIL = 10.0
-"""Samples above the lower of the two quantiles by which the tail goes on."""
+"""Samples above the lower of the two quantiles by which the tail goes on, half of them at most."""
 _LEAST_SAMPLES = 10.0
 """Aged weight from which the extreme quantile is told, long before a baseline may judge."""
 _MOST_BEYOND = 2.0
@@ -342,7 +342,7 @@ class Baselines:
         return Judgement(expected, spread, upper, score, state, samples, age, extreme)
 
     def remake_quantiles(self) -> None:
-        """Make the quantiles of all cells that may judge anew from their sketches."""
+        """Make the quantiles of all cells that hold enough samples anew from their sketches."""
         count = self.cells.count
         self.refreshed = np.zeros(count, dtype=np.int64)
         self.quantiles = np.full((count, _WIDTH), np.nan)
@@ -381,7 +381,7 @@ def merge(parts: Iterable[Baselines], now_seconds: float, policy: BaselinePolicy
 
 
 def _quantiles(counts: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the quantiles of sketches of at least so many samples, shape (n, _WIDTH).
+    """Return the quantiles of sketches that hold samples of these weights, shape (n, _WIDTH).
 
     Three samples lie above the highest that is taken from a sketch. Of sixty samples that is one in twenty, so the
     extreme quantile is found on an exponential tail through it and through the one that ten lie above.

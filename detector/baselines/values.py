@@ -80,7 +80,7 @@ class BaselineSample:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One signal against its baselines; columns of length n, NaN unless READY or BORROWED."""
+    """One signal against its baselines; columns of length n, all but `extreme` NaN unless READY or BORROWED."""
 
     expected: NDArray[np.float64]
     """Median."""

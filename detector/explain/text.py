@@ -76,9 +76,11 @@ def reason_in_words(story: Story, diagnosis: RuleDiagnosis) -> str:
                 f"which is below the threshold of {limit:.3f}"
             )
         case Reason.NOT_HELD:
+            needed = f"{diagnosis.needed_ticks + diagnosis.is_one_burst} are needed"
             return (
                 f"{lost or 0.0:.3f} s/s lost is above the threshold of {limit:.3f}, but that held in "
-                f"{diagnosis.held_ticks} of the last {diagnosis.of_ticks} ticks and {diagnosis.needed_ticks} are needed"
+                f"{diagnosis.held_ticks} of the last {diagnosis.of_ticks} ticks and {needed}"
+                f"{', one more because the cgroup wanted no CPU just before' if diagnosis.is_one_burst else ''}"
             )
 
 

@@ -63,6 +63,8 @@ class RuleDiagnosis:
     counted: float = 0.0
     """Loss of the rule that counts against the threshold: without what lies beyond the cgroup's own share where the
     whole is above the closing threshold."""
+    is_one_burst: bool = False
+    """True where one tick more is needed, because the cgroup wanted no CPU just before those in which the rule held."""
     is_suspicious: bool = False
     """True where an anomaly model suspects the cgroup."""
     culprits: tuple[Culprit, ...] = ()
@@ -103,6 +105,7 @@ def _diagnose_rule(engine: RuleEngine, tick: RuleTick, place: int, row: int) -> 
         cooldown_left_seconds=cooling / 1e9,
         is_open=bool(engine.memory.is_open[place, row]),
         counted=float(np.nan_to_num(tick.counted[place, row])),
+        is_one_burst=bool(engine.is_one_burst[place, row]),
         is_suspicious=bool(tick.suspicious[row]),
         culprits=blamed.culprits,
         confidence=blamed.confidence,

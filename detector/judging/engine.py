@@ -17,7 +17,7 @@ from detector.breaks import Between, no_breaks
 from detector.correlation import History
 from detector.hysteresis import SECOND_NS, Hysteresis, Timing
 from detector.judging.rule_state import RuleState
-from detector.judging.sensing import RuleEvaluator, RuleTick, at_rest
+from detector.judging.sensing import RuleEvaluator, RuleTick
 from detector.judging.updates import UpdateFilter
 from detector.registry import default_rules, discover_symptoms
 from detector.ring import Ring
@@ -26,6 +26,7 @@ from detector.symptom import Symptom
 from detector.view import View
 
 CORRELATION_TICKS = 60
+ONE_TICK = np.uint64(1)
 LEAST_TOLD_SECONDS = 1.0
 """Time of verdicts, as it counts, from which it is worth keeping."""
 MIN_DIRECT_SHARE = 0.5
@@ -111,6 +112,15 @@ class RuleEngine:
         """Number of their last `of_ticks` ticks in which the rules were met, shape (rules, cgroups)."""
         return self._hysteresis.ticks_held(self.memory)
 
+    @property
+    def is_one_burst(self) -> Flags:
+        """True where the ticks in which a rule was met may be one short burst of a cgroup that wanted no CPU before, so
+        that it needs one tick more, shape (rules, cgroups)."""
+        return self._hysteresis.is_one_burst(self.memory.held, self.memory.rested)
+
+    def _is_held(self, tick: RuleTick) -> Flags:
+        return np.asarray(self.held >= tick.needed)
+
     def cooldown_left_ns(self, now_ns: int) -> NDArray[np.int64]:
         """Time until the rules may open again, shape (rules, cgroups)."""
         return self._hysteresis.cooldown_left_ns(self.memory, now_ns)
@@ -132,16 +142,15 @@ class RuleEngine:
         verdicts = [self._closing(place, one, view) for place, one in list(self.open) if one in gone]
         verdicts += [_closed(verdict, view) for verdict in self.retired]
         self.retired.clear()
-        memory.rested = (memory.rested << np.uint64(1)) | at_rest(view)
-        rested = self._hysteresis.within(memory.rested)
-        tick = self.tick = self._sensing.tick(view, now_ns, suspicious, rested, self.history_of, between)
+        tick = self.tick = self._sensing.tick(view, now_ns, suspicious, self.history_of, between)
         self._seen = view, now_ns
         self._remember(tick)
         met = tick.met
         self._hysteresis.see(memory, met, tick.holds_open, now_ns, tick.undecided)
+        memory.rested = np.where(tick.undecided, memory.rested, memory.rested << ONE_TICK | tick.resting)
         verdicts += self._close(view, now_ns)
         opening = self._hysteresis.may_open(memory, met, now_ns)
-        opening &= (self.held >= tick.needed) | self._at_once_for(tick, opening)
+        opening &= self._is_held(tick) & ~self.is_one_burst | self._at_once_for(tick, opening)
         persisting = met & memory.is_open
         self._count_earlier(opening, now_ns)
         self._hysteresis.open(memory, opening, now_ns)
@@ -166,13 +175,16 @@ class RuleEngine:
         if tick is None:
             return False
         waiting = tick.met & tick.can_be_met_early & tick.measured & ~self._by_usual_values() & self._by_others
-        waiting &= self.held + 1 == tick.needed
+        waiting &= self.held + 1 >= tick.needed
+        waiting &= ~self._hysteresis.is_one_burst(self.memory.held << ONE_TICK, self.memory.rested << ONE_TICK)
         return bool(self._hysteresis.may_open(self.memory, waiting, tick.now_ns).any())
 
     def told(self) -> Flags:
-        """Cgroups with an open verdict by what was seen, or that lack one only for their share: were waits learned by
-        such a tick, harm that comes after a fair division would have to exceed what that cost."""
-        told = self.memory.is_open if self.tick is None else self.memory.is_open | self.tick.beyond_share
+        """Cgroups with an open verdict by what was seen, or that lack one only for their share or because they rested
+        just before: were waits learned by such a tick, harm that comes later would have to exceed what they cost."""
+        told = self.memory.is_open
+        if self.tick is not None:
+            told = told | self.tick.beyond_share | (self.tick.met & self._is_held(self.tick))
         return np.asarray((told & self._by_others & ~self._by_usual_values()).any(axis=0))
 
     def unusual(self) -> Flags:

@@ -18,7 +18,7 @@ class RuleState(Episodes):
     ids: Ids
     """Cgroups of the columns."""
     rested: Bits
-    """Ticks in which the cgroup did not want a CPU, a bit each, the newest in bit 0."""
+    """Ticks in which the cgroup wanted no CPU, as `held` has those in which the rule was met."""
     reported_ns: Times
     """Time of the verdict's last line."""
     reported_lost: Floats

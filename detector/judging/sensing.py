@@ -61,9 +61,11 @@ class RuleTick:
     eased: Floats
     """Thresholds of this tick: those above, higher in an early tick where they are small, lower under suspicion."""
     needed: NDArray[np.int64]
-    """Ticks needed to open: by rules with a `progress_ratio` one more of a cgroup that rested lately."""
+    """Ticks needed to open."""
     suspicious: Flags
     """Cgroups that anomaly models suspect, shape (cgroups,)."""
+    by_waits: Flags
+    """Rules whose thresholds are relative to the waits for a CPU (`least_ratio`), shape (rules, 1)."""
     measured: Flags
     """Losses that were measured, not estimated or what other measures leave."""
 
@@ -86,6 +88,15 @@ class RuleTick:
     def undecided(self) -> Flags:
         """True where the tick came too early to tell whether the rule is met."""
         return np.asarray((self.counted >= self.limits) & (self.counted < self.eased) & ~self.superseded)
+
+    @property
+    def resting(self) -> Flags:
+        """True where the cgroup wanted no CPU in this tick, nor waited through it; for rules `by_waits` only, and not
+        in an early tick, which is too short to tell."""
+        if self.view.is_early or not self.view.has(WAITS, PROGRESS):
+            return np.zeros(self.lost.shape, dtype=np.bool_)
+        idle = (self.view.rate(WAITS) == 0) & (self.view.rate(PROGRESS) == 0)
+        return np.asarray(idle & ~(self.lost > 0) & self.by_waits)
 
     @property
     def can_be_met_early(self) -> Flags:
@@ -116,15 +127,10 @@ class RuleEvaluator:
         view: View,
         now_ns: int,
         suspicious: Flags | None,
-        rested: Flags,
         history_of: Callable[[str], History | None],
         between: Between,
     ) -> RuleTick:
-        """Sense all symptoms; `history_of` gives the past of those that correlate, `between` is called before each.
-
-        `rested` marks, for each rule, the cgroups that wanted no CPU in one of the ticks that count: they began a burst
-        of work since, and a short one that lies across two ticks is seen in both.
-        """
+        """Sense all symptoms; `history_of` gives the past of those that correlate, `between` is called before each."""
         sensed = {}
         for name, symptom in self._symptoms.items():
             between()
@@ -157,9 +163,9 @@ class RuleEvaluator:
             limits=limits,
             closing=closing,
             eased=least,
-            needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks)
-            + (rested & (self._progress_ratios > 0)),
+            needed=np.where(eased, np.minimum(ticks, self._suspicion.ticks), ticks),
             suspicious=suspected,
+            by_waits=np.asarray(self._least_ratios < 1.0, dtype=np.bool_),
             measured=measured,
         )
 
@@ -245,7 +251,7 @@ class RuleEvaluator:
         closing = limits * self._close_ratios
         if not self._falls(view):
             return closing
-        short = np.minimum(_short_waits(view), plain)
+        short = np.minimum(_short_waits(view), USUAL_RATIO * plain)
         return np.where(self._least_ratios < 1.0, np.maximum(closing, short), closing)
 
     def _falls(self, view: View) -> bool:
@@ -272,13 +278,6 @@ class RuleEvaluator:
             whole = np.where(np.isfinite(limits[place]), limits[place], rule.threshold)
             usual |= dict.fromkeys(rule.symptoms, whole)
         return usual
-
-
-def at_rest(view: View) -> Flags:
-    """Cgroups that wanted no CPU in this tick, as cron jobs between two runs; False where that is not known."""
-    if not view.has(WAITS, PROGRESS):
-        return np.zeros(len(view.ids), dtype=np.bool_)
-    return np.asarray((view.rate(WAITS) == 0) & (view.rate(PROGRESS) == 0))
 
 
 def _is_small(view: View) -> Flags:

@@ -161,15 +161,20 @@ def test_an_early_tick_that_cannot_tell_delays_nothing() -> None:
 
 
 REST: tuple[Rates, Pairs] = little(1.0, 0.0, 0, 0.0)
+LATE = little(1.0, 0.08)
 
 
 @pytest.mark.parametrize(
     ("ticks", "told"),
     [
-        pytest.param([REST, little(1.0, 0.04), little(1.0, 0.08), REST], [], id="a-burst-across-two-ticks"),
-        pytest.param([REST, *[little(1.0, 0.08)] * 3], [4], id="what-lasts-in-the-third"),
-        pytest.param([little(1.0, 0.0)] + [little(1.0, 0.08)] * 3, [3], id="without-a-rest-in-the-second"),
+        pytest.param([REST, little(1.0, 0.04), LATE, REST], [], id="a-burst-across-two-ticks"),
+        pytest.param([REST, LATE, LATE, LATE], [4], id="what-lasts-in-the-third"),
+        pytest.param([little(1.0, 0.0), LATE, LATE, LATE], [3], id="without-a-rest-in-the-second"),
+        pytest.param([REST, little(1.0, 0.0), LATE, LATE], [4], id="a-rest-long-before-in-the-second"),
+        pytest.param([REST, LATE, REST, LATE], [4], id="two-bursts"),
+        pytest.param([REST, LATE, LATE, REST, LATE, LATE], [5], id="bursts-that-come-back"),
         pytest.param([REST, little(1.0, 0.5)], [2], id="at-once"),
+        pytest.param([little(1.0, 0.08, 0, 0.0)] * 3, [2], id="a-wait-that-does-not-end"),
     ],
 )
 def test_a_burst_of_a_cgroup_that_rested_before_is_no_loss_that_lasts(
@@ -177,6 +182,33 @@ def test_a_burst_of_a_cgroup_that_rested_before_is_no_loss_that_lasts(
 ) -> None:
     lines = run(frames(ticks), SMALL)
     assert [number for number, each in enumerate(lines, 1) if any(v.state is VerdictState.OPEN for v in each)] == told
+
+
+@pytest.mark.parametrize(
+    ("made", "decisive"),
+    [
+        pytest.param([REST, LATE], False, id="needs-two-more"),
+        pytest.param([REST, LATE, LATE], True, id="needs-one-more"),
+        pytest.param([REST, little(1.0, 0.0), LATE], True, id="the-rest-leaves-the-window"),
+    ],
+)
+def test_an_early_tick_is_asked_for_after_a_rest_where_it_decides(
+    made: list[tuple[Rates, Pairs]], decisive: bool
+) -> None:
+    engine, whole = RuleEngine([SMALL]), frames(made)
+    for count in range(2, len(whole) + 1):
+        engine.step(view_of(engine, whole[:count]), whole[count - 1].monotonic_ns)
+    assert engine.is_next_decisive is decisive
+
+
+def test_half_a_second_without_work_is_no_rest() -> None:
+    made = frames([little(1.0, 0.0), LATE, little(0.5, 0.0, 0, 0.0), LATE])
+    assert [bool(lines) for lines in early(RuleEngine([SMALL]), made, 3)] == [False, False, False, True]
+
+
+def test_a_rule_that_is_not_about_waits_asks_for_no_more_after_a_rest() -> None:
+    plain = msgspec.structs.replace(SMALL, least_ratio=1.0)
+    assert [bool(lines) for lines in run(frames([REST, LATE, LATE]), plain)] == [False, False, True]
 
 
 @pytest.mark.parametrize("waits", [60, 18])
@@ -206,6 +238,12 @@ def test_waits_that_are_ordinary_hold_no_verdict_open(used: float, waits: int, c
     lines = [line for told in run(made, msgspec.structs.replace(SMALL, hold_seconds=3)) for line in told]
     assert lines[0].state is VerdictState.OPEN
     assert (lines[-1].state is VerdictState.CLOSE) is closes
+
+
+def test_waits_that_open_no_verdict_hold_none_open_above_the_rule_s_own_threshold() -> None:
+    made = frames([little(1.0, 0.11, 1600)] * 2 + [little(1.0, 0.06, 1600)] * 5)
+    lines = [line for told in run(made, msgspec.structs.replace(SMALL, hold_seconds=3)) for line in told]
+    assert [lines[0].state, lines[-1].state] == [VerdictState.OPEN, VerdictState.CLOSE]
 
 
 class BeyondShare(CpuContention):

@@ -288,7 +288,7 @@ def test_a_state_of_a_version_that_knew_less_is_resumed() -> None:
     judge, frames = Judge(EVERYTHING), wild(1, 40)
     judged(judge, frames[:30])
     document = msgspec.msgpack.decode(judge.checkpoint())
-    for name in ("earlier_seconds", "looked_ns"):
+    for name in ("earlier_seconds", "looked_ns", "rested"):
         del document["engine"]["memory"][name]
     assert judged(Judge.resume(EVERYTHING, msgspec.msgpack.encode(document)), frames[30:])
 

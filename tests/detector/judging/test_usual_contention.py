@@ -21,13 +21,14 @@ def frames(lost: float, used: float, waits: int, harmed: float, harmed_ticks: in
     yield from waiting([*usual, *[harmed] * harmed_ticks], used, waits)
 
 
-def waiting(losses: Sequence[float], used: float, waits: int) -> Iterator[Frame]:
+def waiting(losses: Sequence[float], used: float | Sequence[float], waits: int | Sequence[int]) -> Iterator[Frame]:
     """A service that waits so long for its neighbour in each second."""
     sums = {"cpu.oncpu_ns": 0.0, "cpu.wait_neighbour_ns": 0.0, "cpu.wait_count": 0.0}
-    for second, wait in enumerate(losses, 1):
-        sums["cpu.oncpu_ns"] += used * 1e9
+    amounts = np.broadcast_to(used, len(losses)).tolist(), np.broadcast_to(waits, len(losses)).tolist()
+    for second, (wait, work, count) in enumerate(zip(losses, *amounts, strict=True), 1):
+        sums["cpu.oncpu_ns"] += work * 1e9
         sums["cpu.wait_neighbour_ns"] += wait * 1e9
-        sums["cpu.wait_count"] += waits
+        sums["cpu.wait_count"] += count
         dense = {name: np.array([amount, 0], np.uint64) for name, amount in sums.items()}
         blame = Table(
             {"cgroup": np.array([1], np.uint64), "culprit": np.array([2], np.uint64)},
@@ -63,6 +64,21 @@ def test_a_service_of_a_minute_is_told_above_what_it_has_shown_until_then(seed: 
     until = [each.time for each in opened(waiting([*usual[:60], *[0.09] * 5], 0.01, 280))]
     assert opened(waiting(usual, 0.01, 280)) == []
     assert until == [WALL_NS / 1e9 + 62]
+
+
+def test_the_first_ticks_of_a_loss_that_comes_back_after_a_rest_are_not_learned() -> None:
+    """Ten seconds of work, late in each of them, after seventy seconds without any: told each time."""
+    used, waits = [0.0] * 70 + [0.02] * 10, [0] * 70 + [60] * 10
+    losses = [0.0] * 70 + [0.09] * 10
+    assert len(opened(waiting(losses * 4, used * 4, waits * 4))) == 4
+
+
+def test_a_judge_that_is_resumed_remembers_the_rest() -> None:
+    made = list(waiting([0.0] * 3 + [0.09] * 3, [0.0] * 3 + [0.02] * 3, [0] * 3 + [60] * 3))
+    judge = Judge(JudgeSettings())
+    assert opened(iter(made[:4]), judge) == []
+    resumed = Judge.resume(judge.settings, judge.checkpoint())
+    assert [each.time for each in opened(iter(made[4:]), resumed)] == [made[-1].wall_ns / 1e9]
 
 
 def test_what_was_learned_hides_no_loss_of_twice_the_threshold() -> None:
