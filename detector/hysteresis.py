@@ -18,6 +18,8 @@ NEVER = -(2**62)
 """A time in nanoseconds before all others."""
 SECOND_NS = 10**9
 MAX_HOLD_NS = 60 * SECOND_NS
+ONE_TICK = np.uint64(1)
+"""Way by which marks of ticks, a bit each, move on with the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Hysteresis:
 
         It does not count among the ticks of what it leaves undecided.
         """
-        held = (episodes.held << np.uint64(1)) | met
+        held = (episodes.held << ONE_TICK) | met
         episodes.held = held if undecided is None else np.where(undecided, episodes.held, held)
         episodes.harmed_ns[met | harmed] = now_ns
 

@@ -386,7 +386,7 @@ def _quantiles(counts: NDArray[np.float32], weights: NDArray[np.float64]) -> NDA
     Three samples lie above the highest that is taken from a sketch. Of sixty samples that is one in twenty, so the
     extreme quantile is found on an exponential tail through it and through the one that ten lie above.
     """
-    tails = np.clip(_LEAST_TAIL / weights, 1.0 - _EXTREME, 0.3)
+    tails = np.clip(_LEAST_TAIL / weights, 1.0 - _EXTREME, _LEAST_TAIL / _LEAST_SAMPLES)
     wider = np.clip(_TAIL / weights, tails * 1.5, 0.5)
     found = quantiles(counts, (*_QUANTILES, 1.0 - wider, 1.0 - tails))
     lower, highest = found[:, -2], found[:, -1]

@@ -15,7 +15,7 @@ from detector.arrays import Flags, Floats
 from detector.baselines.values import BaselinePolicy, ToldTime
 from detector.breaks import Between, no_breaks
 from detector.correlation import History
-from detector.hysteresis import SECOND_NS, Hysteresis, Timing
+from detector.hysteresis import ONE_TICK, SECOND_NS, Hysteresis, Timing
 from detector.judging.rule_state import RuleState
 from detector.judging.sensing import RuleEvaluator, RuleTick
 from detector.judging.updates import UpdateFilter
@@ -26,7 +26,6 @@ from detector.symptom import Symptom
 from detector.view import View
 
 CORRELATION_TICKS = 60
-ONE_TICK = np.uint64(1)
 LEAST_TOLD_SECONDS = 1.0
 """Time of verdicts, as it counts, from which it is worth keeping."""
 MIN_DIRECT_SHARE = 0.5
