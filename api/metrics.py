@@ -409,6 +409,13 @@ METRICS: tuple[Metric, ...] = (
         "Time block IO has been outstanding beyond a second on a disk that ended none meanwhile",
     ),
     counter("blockio.ios", "cgroup_blockio_requests", Unit.COUNT, "Block IO requests that ended"),
+    counter(
+        "blockio.host_ios",
+        "host_blockio_requests",
+        Unit.COUNT,
+        "Block IO requests that ended, of all cgroups and of the kernel's own threads",
+        table="host",
+    ),
     counter("blockio.read_bytes", "cgroup_blockio_read", Unit.BYTES, "Bytes read from disks"),
     counter("blockio.write_bytes", "cgroup_blockio_written", Unit.BYTES, "Bytes written to disks"),
     counter(

@@ -31,8 +31,9 @@ _WORK_COLUMNS = {f"kernelwork.{work}_ns": work for work in KERNEL_WORK}
 _HELD = ("cpu.held_ns", "cpu.oncpu_ns")
 """Older recordings have the time by the clock under the latter name."""
 _WAIT_KERNEL, _DEFERRED = "cpu.wait_kernel_ns", "net.softirq_deferred_ns"
+_IOS, _HOST_IOS, _BLOCK_DEVICES = "blockio.ios", "blockio.host_ios", "block_devices"
 _BUSY, _STOLEN, _CPUS = "hostwide.busy_ns", "hostwide.steal_ns", "hostwide.cpus"
-HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN, _CPUS))
+HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN, _CPUS, _HOST_IOS))
 """Columns of the host's table that a view reads."""
 
 
@@ -169,21 +170,38 @@ class View:
         lost = self.lost_to_others("cpu:neighbour", "cpu:kernel")
         if lost is None:
             return None
-        if (own := self._own_deferred) is not None and self.has(_WAIT_KERNEL):
+        if (own := self._own_kernel_work) is not None and self.has(_WAIT_KERNEL):
             lost = lost - own * self.rate(_WAIT_KERNEL)
         return self.by_others(CPU_BLAME, lost)
 
     @cached_property
-    def _own_deferred(self) -> Floats | None:
-        """Part of what the kernel's threads did that was to receive packets which a cgroup sent or received itself;
-        None where not measured.
+    def _own_kernel_work(self) -> Floats | None:
+        """Part of what the kernel's threads did that was for a cgroup itself: to receive packets which it sent or
+        received, and to pass its block IO on; None where neither is measured.
 
-        Many packets on a CPU are handled by its ksoftirqd, for which the threads that they are for wait as any other.
+        Many packets on a CPU are handled by its ksoftirqd, for which the threads that they are for wait as any other;
+        and so does a disk's user for the threads of a loop, encrypted or mapped device.
         """
-        done = sum(self.kernel_work.values())
-        if done <= 0 or not self.has(_DEFERRED):
+        work = self.kernel_work
+        done = sum(work.values())
+        if done <= 0:
             return None
-        return np.clip(np.nan_to_num(self.rate(_DEFERRED)) / done, 0.0, 1.0)
+        own = [self.rate(_DEFERRED)] if self.has(_DEFERRED) else []
+        if (part := self._part_of_ios) is not None:
+            own.append(part * work.get(_BLOCK_DEVICES, 0.0))
+        return np.clip(np.nan_to_num(own).sum(axis=0) / done, 0.0, 1.0) if own else None
+
+    @property
+    def _part_of_ios(self) -> Floats | None:
+        """Each cgroup's part of the block IO requests that ended on the host's disks; None where not measured.
+
+        The requests of a stack's devices (a loop device and the disk under it) count on each: those that the kernel's
+        threads pass on are of the cgroup that they work for, where the kernel tells it (`probes/blockio.py`).
+        """
+        whole = self._of_host(_HOST_IOS, scale=1.0) if self.has(_IOS) else None
+        if not whole:
+            return None
+        return np.minimum(np.nan_to_num(self.rate(_IOS)) / whole, 1.0)
 
     @property
     def kernel_work(self) -> Mapping[str, float]:
@@ -210,12 +228,13 @@ class View:
             return 0.0
         return stolen / busy if busy > 0 else None
 
-    def _of_host(self, column: str) -> float | None:
-        """Growth of a counter of nanoseconds of the host, in seconds per second; None where it is not measured."""
+    def _of_host(self, column: str, scale: float = 1e-9) -> float | None:
+        """Growth per second of a counter of the host, times `scale`: of nanoseconds, in seconds per second. None where
+        it is not measured."""
         first, last = (frame.tables.get(HOST) for frame in (self._recent.frames[0], self._recent.last))
         if first is None or last is None or column not in first.columns or column not in last.columns:
             return None
-        return max(int(last.columns[column][0]) - int(first.columns[column][0]), 0) * 1e-9 / self.seconds
+        return max(int(last.columns[column][0]) - int(first.columns[column][0]), 0) * scale / self.seconds
 
     @property
     def names(self) -> Mapping[int, str]:
@@ -239,13 +258,13 @@ class View:
             return None
         blame = blame_between(whole[0], whole[-1], table)
         if table == CPU_BLAME:
-            blame = self._without_interrupts(self._without_own_packets(blame))
+            blame = self._without_interrupts(self._without_own_work(blame))
         own = self._own_subtree(blame)
         return blame.without(own) if own.any() else blame
 
-    def _without_own_packets(self, blame: Blame) -> Blame:
-        """Take off the kernel what its threads did for the victims' own packets."""
-        own = self._own_deferred
+    def _without_own_work(self, blame: Blame) -> Blame:
+        """Take off the kernel what its threads did for the victims themselves."""
+        own = self._own_kernel_work
         if own is None or not own.any() or not len(blame.victims):
             return blame
         parts = self._of_ids(own, blame.victims)

@@ -42,7 +42,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from api.frame import CGROUP, Reading, Table
+from api.frame import CGROUP, HOST, Reading, Table
 from api.histogram import SLOTS
 from api.plugin import Unsupported
 from probes.bpf_object import BpfObject, LoadedBpf
@@ -130,6 +130,8 @@ class BlockIo(BpfProbe):
         self._under_way = UnderWay()
         self._swap_out = SwapOut()
         self._reads = 0
+        self._gone_ios = 0
+        """Of cgroups that are forgotten."""
         self._lost = bpf.map("lost", U32, U64)
         self.pairs: PairLedger = PairLedger()
         self._sums = SUMS if throttle else tuple(name for name in SUMS if name != "throttle_ns")
@@ -168,6 +170,7 @@ class BlockIo(BpfProbe):
     def read(self) -> Reading:
         keys, stats = self._cgroups.read()
         keys, stats = keys.copy(), stats.copy()
+        host_ios = self._gone_ios + int(stats["ios"].sum())
         _, ios = self._ios.read()
         now_ns = time.monotonic_ns()
         numbers, disks = self._disks.read()
@@ -192,6 +195,7 @@ class BlockIo(BpfProbe):
                 CGROUP: with_swap_out(dense, self._swap_out),
                 "blockio.device": by_device(keys, stats, ios, self._sums),
                 "blockio.blame": self.pairs.table("blockio.blame_ns"),
+                HOST: Table({}, {"blockio.host_ios": np.array([host_ios], dtype=np.uint64)}),
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
@@ -205,8 +209,10 @@ class BlockIo(BpfProbe):
             self._disks.delete(gone)
 
     def forget(self, ids: NDArray[np.uint64]) -> None:
-        keys, _ = self._cgroups.read()
-        self._cgroups.delete(keys[np.isin(keys["cgroup"], ids)])
+        keys, stats = self._cgroups.read()
+        gone = np.isin(keys["cgroup"], ids)
+        self._gone_ios += int(stats["ios"][gone].sum())
+        self._cgroups.delete(keys[gone])
         self.pairs.forget(ids)
         self._under_way.forget(ids)
         self._swap_out.forget(ids)

@@ -12,6 +12,8 @@ from bench.detect.goals import Counts, as_table, goals
 from bench.detect.report import PRODUCT
 from detector.evaluation.intervals import share_interval
 
+_STEAL = "cpu steal"
+
 
 class KeptOutcome(msgspec.Struct, frozen=True):
     """One claim of a run."""
@@ -21,12 +23,20 @@ class KeptOutcome(msgspec.Struct, frozen=True):
     culprit_right: bool | None
 
 
+class KeptCount(msgspec.Struct, frozen=True):
+    """Verdicts of one kind that answer a label of one kind, or nothing."""
+
+    reported: str
+    count: int
+
+
 class KeptScore(msgspec.Struct, frozen=True):
     """The score of the product or a peer in one run."""
 
     episodes: int
     precision: float | None
     outcomes: list[KeptOutcome]
+    confusion: list[KeptCount] = []
 
     @property
     def right(self) -> int:
@@ -69,6 +79,14 @@ class KeptRun(msgspec.Struct, frozen=True):
     """Seconds since 1970; none in files of earlier versions."""
     paths: dict[str, str] = {}
     """Cgroups by role."""
+    stolen_cpus: float = 0.0
+    """0 in files of earlier versions."""
+
+    @property
+    def told_of_steal(self) -> int:
+        """The product's verdicts that say what a hypervisor took, where the kernel counted that it took anything."""
+        told = sum(each.count for each in self.scores[PRODUCT].confusion if each.reported == _STEAL)
+        return told if self.stolen_cpus > 0 else 0
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -100,6 +118,7 @@ def as_markdown(kept: Sequence[Kept]) -> str:
         "In brackets: the counts, and the 95 % interval of the share (Wilson's).",
         "",
         *as_table(goals(_counts(runs))),
+        *_without_steal(runs),
         "",
         "| scenario | runs | found | culprit named first | wrong verdicts | median, s | 95th percentile, s |",
         "|---|---|---|---|---|---|---|",
@@ -114,6 +133,19 @@ def as_markdown(kept: Sequence[Kept]) -> str:
     ]
     notes += [f"- not staged: `{name}`: {why}" for each in kept for name, why in each.skipped.items()]
     return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def _without_steal(runs: Sequence[KeptRun]) -> list[str]:
+    """What the precision would be without verdicts about time that a hypervisor took: it did, but no label says so."""
+    told = sum(run.told_of_steal for run in runs)
+    if not told:
+        return []
+    counts = _counts(runs)
+    line = (
+        f"Verdicts that say what a hypervisor took, in runs in which it took CPU time by the kernel's count: {told}, "
+        f"counted as wrong. Precision without them: {_share(counts.right, counts.told - told)}."
+    )
+    return ["", line]
 
 
 def _counts(runs: Sequence[KeptRun]) -> Counts:
@@ -140,10 +172,11 @@ def _staged(kept: Sequence[Kept], runs: Sequence[KeptRun]) -> str:
     least, most = min(counts.values()), max(counts.values())
     times = f"{least}" if least == most else f"{least} to {most}"
     hosts = dict.fromkeys(_host(each.facts) for each in kept)
-    others = [run.others_cpus for run in runs]
+    others, stolen = [run.others_cpus for run in runs], [run.stolen_cpus for run in runs]
     return (
         f"{len(runs)} runs, {times} of each of {len(counts)} scenarios, on {'; '.join(hosts)}, with "
-        f"{np.median(others):.2f} CPUs of other work in the median run and {max(others):.2f} in the worst:"
+        f"{np.median(others):.2f} CPUs of other work in the median run and {max(others):.2f} in the worst, of which a "
+        f"hypervisor took {np.median(stolen):.2f} and at most {max(stolen):.2f}:"
     )
 
 

@@ -142,6 +142,11 @@ def busy_seconds() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
+def stolen_seconds() -> float:
+    """Time so far in which a hypervisor did not run CPUs of the host that had work, summed over CPUs."""
+    return float(_text(Path("/proc/stat")).splitlines()[0].split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def interrupt_seconds(cpu: int) -> float:
     """Time of one CPU in soft interrupts so far, by the kernel's ticks."""
     for line in _text(Path("/proc/stat")).splitlines():

@@ -115,7 +115,8 @@ def as_report(runs: Sequence[Scored], skipped: Mapping[str, str]) -> str:
         f"  clean runs: {len(clean)}, verdicts in them: {said}",
         f"  unproven runs: {sum(not one.is_proven for one in runs)} of {len(runs)}",
         f"  verdicts about cgroups of others, not scored: {sum(one.run.foreign for one in runs)}",
-        f"  CPUs busy with others' work: {_others(runs)}",
+        f"  CPUs busy with others' work: {_median_and_worst([one.run.others_cpus for one in runs])}",
+        f"  of these stolen by a hypervisor: {_median_and_worst([one.run.stolen_cpus for one in runs])}",
         "",
         *_by_scenario(runs),
         "",
@@ -150,8 +151,7 @@ def _counts(runs: Sequence[Scored], whole: Score) -> Counts:
     )
 
 
-def _others(runs: Sequence[Scored]) -> str:
-    used = [one.run.others_cpus for one in runs]
+def _median_and_worst(used: Sequence[float]) -> str:
     return f"median {np.median(used):.2f}, worst {max(used):.2f}"
 
 
@@ -201,6 +201,7 @@ def as_values(runs: Sequence[Scored], skipped: Mapping[str, str], facts: Mapping
                 "paths": one.run.paths,
                 "foreign_verdicts": one.run.foreign,
                 "others_cpus": one.run.others_cpus,
+                "stolen_cpus": one.run.stolen_cpus,
                 "proofs": [
                     {
                         "role": each.proof.role,

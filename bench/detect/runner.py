@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from api.cgroup_path import is_within
 from api.verdicts import Verdict
 from bench.detect.claims import Proof, Scenario, labels_of
-from bench.detect.measures import GAUGES, Sample, busy_seconds
+from bench.detect.measures import GAUGES, Sample, busy_seconds, stolen_seconds
 from bench.detect.stage import Stage
 from bench.detect.subject import Subject
 from detector.evaluation.scoring import Label
@@ -41,15 +41,18 @@ class Run:
     until: float
     others_cpus: float
     """CPUs that were busy with anything but the scenario: the agent, the bench, and whatever else the host does."""
+    stolen_cpus: float = 0.0
+    """CPUs that a hypervisor gave to others, by the kernel's count; a part of the above."""
 
 
 def run_scenario(scenario: Scenario, subject: Subject) -> Run:
     """Raises OSError where the host cannot stage it."""
     with Stage(scenario.name, subject) as stage:
-        busy = busy_seconds()
+        busy, stolen = busy_seconds(), stolen_seconds()
         scenario.run(stage)
         ended = time.time()
         others_seconds = busy_seconds() - busy - stage.used_seconds()
+        stolen = stolen_seconds() - stolen
     stage.verdicts += subject.poll(2.0)
     harm = stage.harmed or (stage.started, ended)
     own = [verdict for verdict in stage.verdicts if is_within(verdict.victim, stage.prefix)]
@@ -64,6 +67,7 @@ def run_scenario(scenario: Scenario, subject: Subject) -> Run:
         tuple(Proven(proof, mean(stage.samples, proof, harm)) for proof in scenario.proofs),
         time.time(),
         max(others_seconds, 0.0) / (ended - stage.started),
+        stolen / (ended - stage.started),
     )
 
 

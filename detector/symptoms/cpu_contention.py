@@ -23,7 +23,7 @@ _BEST_EFFORT = frozenset({QoSClass.BE})
 
 class CpuContention(Symptom):
     """Own threads and quotas are symptoms of their own, and a subtree of one's own is no neighbour. What kernel threads
-    did for packets of one's own is no loss to others.
+    did for packets and block IO of one's own is no loss to others.
 
     A wait of unknown cause is no loss to others, for nothing shows it; but the same part of it may be as of the wait
     that is explained, so culprits share in the sum of both, and what is unknown lowers the confidence.
@@ -37,6 +37,7 @@ class CpuContention(Symptom):
         *EXPLAINED,
         "cpu.wait_unknown_ns",
         "net.softirq_deferred_ns",
+        "blockio.ios",
         USED,
         HELD,
         "cpu.wait_count",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from api.frame import CGROUP, KERNEL_ID, Reading
+from api.frame import CGROUP, HOST, KERNEL_ID, Reading
 from probes.blockio import (
     CLASS_RECORD,
     DISK_RECORD,
@@ -111,6 +111,10 @@ def on_disk(reading: Reading, cgroup: int, disk: Path) -> dict[str, int]:
     return {name.removeprefix("blockio."): int(column[mine].sum()) for name, column in table.columns.items()}
 
 
+def host_ios(reading: Reading) -> int:
+    return int(reading.tables[HOST].columns["blockio.host_ios"][0])
+
+
 def blame(reading: Reading, victim: TestCgroup) -> dict[int, int]:
     table = reading.tables["blockio.blame"]
     mine = table.ids == victim.cgroup_id
@@ -123,6 +127,7 @@ def test_ios_are_counted_exactly(
     probe: BlockIo, tree: CgroupTree, disk: Path, mode: str, size: int, count: int
 ) -> None:
     with tree.make_cgroup("io") as cgroup:
+        before = host_ios(probe.read())
         since = time.monotonic_ns()
         finish(start(cgroup, disk, mode, size, count))
         taken_ns = time.monotonic_ns() - since
@@ -130,6 +135,7 @@ def test_ios_are_counted_exactly(
         row = on_disk(reading, cgroup.cgroup_id, disk)
         moved, still = ("read_bytes", "write_bytes") if mode == "r" else ("write_bytes", "read_bytes")
         assert (row["ios"], row[moved], row[still]) == (count, count * size, 0)
+        assert host_ios(reading) - before >= count
         assert row["queue_hist"] == row["device_hist"] == count
         assert 0 < row["queue_ns"] + row["device_ns"] < taken_ns
         assert row["inflight"] == 0
@@ -249,9 +255,12 @@ def test_forgotten_cgroup_is_gone(probe: BlockIo, tree: CgroupTree, disk: Path) 
     with tree.make_cgroup("gone") as cgroup:
         finish(start(cgroup, disk, "r", 4096, 2))
         identity = np.array([cgroup.cgroup_id], dtype=np.uint64)
-        assert identity[0] in probe.read().tables[CGROUP].ids
+        reading = probe.read()
+        assert identity[0] in reading.tables[CGROUP].ids
         probe.forget(identity)
-        assert identity[0] not in probe.read().tables["blockio.device"].ids
+        again = probe.read()
+        assert identity[0] not in again.tables["blockio.device"].ids
+        assert host_ios(again) >= host_ios(reading) >= 2
 
 
 def test_an_end_that_went_unseen_is_made_up_for_when_the_bio_is_used_again(

@@ -3,9 +3,11 @@
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -55,6 +57,26 @@ def test_every_share_is_printed_with_its_counts_and_interval() -> None:
     assert row(text, "recall") == ["recall", "at least 95 %", "66.7 %", "2 of 3 labels in 5 runs", "missed"]
     assert row(text, "verdicts in clean runs")[2:] == ["1", "2 clean runs", "missed"]
     assert row(text, "culprit top-1")[-1] == "met"
+
+
+@pytest.mark.parametrize(
+    ("stolen_cpus", "words"),
+    [
+        pytest.param(
+            0.2,
+            "Verdicts that say what a hypervisor took, in runs in which it took CPU time by the kernel's count: 1, "
+            "counted as wrong. Precision without them: 50.0 % (1 of 2, 9.5 to 90.5 %).",
+            id="which-the-kernel-counted",
+        ),
+        pytest.param(0.0, "", id="which-it-did-not"),
+    ],
+)
+def test_verdicts_about_stolen_time_count_as_wrong_and_are_told_apart(stolen_cpus: float, words: str) -> None:
+    wrong, steal = verdict(5.0), msgspec.structs.replace(verdict(5.0), cause="steal")
+    text = as_markdown([kept(found(), run(wrong), replace(run(steal), stolen_cpus=stolen_cpus))])
+    assert row(text, "precision")[2:4] == ["33.3 %", "1 of 3 verdicts in 3 runs"]
+    assert f"of which a hypervisor took 0.00 and at most {stolen_cpus:.2f}:" in text
+    assert ("Precision without them" in text) == bool(words) and words in text
 
 
 def test_files_are_joined_as_if_they_were_one() -> None:
