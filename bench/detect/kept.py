@@ -79,14 +79,14 @@ class KeptRun(msgspec.Struct, frozen=True):
     """Seconds since 1970; none in files of earlier versions."""
     paths: dict[str, str] = {}
     """Cgroups by role."""
-    stolen_cpus: float = 0.0
-    """0 in files of earlier versions."""
+    stolen_cpus: float | None = None
+    """None in files of earlier versions."""
 
     @property
     def told_of_steal(self) -> int:
         """The product's verdicts that say what a hypervisor took, where the kernel counted that it took anything."""
         told = sum(each.count for each in self.scores[PRODUCT].confusion if each.reported == _STEAL)
-        return told if self.stolen_cpus > 0 else 0
+        return told if self.stolen_cpus else 0
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -172,11 +172,12 @@ def _staged(kept: Sequence[Kept], runs: Sequence[KeptRun]) -> str:
     least, most = min(counts.values()), max(counts.values())
     times = f"{least}" if least == most else f"{least} to {most}"
     hosts = dict.fromkeys(_host(each.facts) for each in kept)
-    others, stolen = [run.others_cpus for run in runs], [run.stolen_cpus for run in runs]
+    others = [run.others_cpus for run in runs]
+    stolen = [run.stolen_cpus for run in runs if run.stolen_cpus is not None]
+    taken = f", of which a hypervisor took {np.median(stolen):.2f} and at most {max(stolen):.2f}" if stolen else ""
     return (
         f"{len(runs)} runs, {times} of each of {len(counts)} scenarios, on {'; '.join(hosts)}, with "
-        f"{np.median(others):.2f} CPUs of other work in the median run and {max(others):.2f} in the worst, of which a "
-        f"hypervisor took {np.median(stolen):.2f} and at most {max(stolen):.2f}:"
+        f"{np.median(others):.2f} CPUs of other work in the median run and {max(others):.2f} in the worst{taken}:"
     )
 
 
