@@ -416,6 +416,13 @@ METRICS: tuple[Metric, ...] = (
         "Block IO requests that ended, of all cgroups and of the kernel's own threads",
         table="host",
     ),
+    counter(
+        "blockio.host_bytes",
+        "host_blockio",
+        Unit.BYTES,
+        "Bytes read from disks and written to them, by all cgroups and by the kernel's own threads",
+        table="host",
+    ),
     counter("blockio.read_bytes", "cgroup_blockio_read", Unit.BYTES, "Bytes read from disks"),
     counter("blockio.write_bytes", "cgroup_blockio_written", Unit.BYTES, "Bytes written to disks"),
     counter(

@@ -31,9 +31,11 @@ _WORK_COLUMNS = {f"kernelwork.{work}_ns": work for work in KERNEL_WORK}
 _HELD = ("cpu.held_ns", "cpu.oncpu_ns")
 """Older recordings have the time by the clock under the latter name."""
 _WAIT_KERNEL, _DEFERRED = "cpu.wait_kernel_ns", "net.softirq_deferred_ns"
-_IOS, _HOST_IOS, _BLOCK_DEVICES = "blockio.ios", "blockio.host_ios", "block_devices"
+_IOS, _HOST_IOS = "blockio.ios", "blockio.host_ios"
+_IO_BYTES, _HOST_IO_BYTES = ("blockio.read_bytes", "blockio.write_bytes"), "blockio.host_bytes"
+_BLOCK_DEVICES = "block_devices"
 _BUSY, _STOLEN, _CPUS = "hostwide.busy_ns", "hostwide.steal_ns", "hostwide.cpus"
-HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN, _CPUS, _HOST_IOS))
+HOST_COLUMNS = frozenset((*_WORK_COLUMNS, _BUSY, _STOLEN, _CPUS, _HOST_IOS, _HOST_IO_BYTES))
 """Columns of the host's table that a view reads."""
 
 
@@ -187,21 +189,25 @@ class View:
         if done <= 0:
             return None
         own = [self.rate(_DEFERRED)] if self.has(_DEFERRED) else []
-        if (part := self._part_of_ios) is not None:
+        if (part := self._part_of_block_io) is not None:
             own.append(part * work.get(_BLOCK_DEVICES, 0.0))
         return np.clip(np.nan_to_num(own).sum(axis=0) / done, 0.0, 1.0) if own else None
 
     @property
-    def _part_of_ios(self) -> Floats | None:
-        """Each cgroup's part of the block IO requests that ended on the host's disks; None where not measured.
+    def _part_of_block_io(self) -> Floats | None:
+        """Each cgroup's part of the block IO of the host's disks; None where not measured.
 
-        The requests of a stack's devices (a loop device and the disk under it) count on each: those that the kernel's
-        threads pass on are of the cgroup that they work for, where the kernel tells it (`probes/blockio.py`).
+        Some of the kernel's threads work by request (of a loop device), some by byte (of an encrypted one): it is the
+        smaller part of the two. The requests of a stack's devices (a loop device and the disk under it) count on each;
+        those that the kernel's threads pass on are of the cgroup that they work for, where the kernel tells it
+        (`probes/blockio.py`).
         """
-        whole = self._of_host(_HOST_IOS, scale=1.0) if self.has(_IOS) else None
-        if not whole:
+        ios, moved = (self._of_host(column, scale=1.0) for column in (_HOST_IOS, _HOST_IO_BYTES))
+        own_bytes = self.total(*_IO_BYTES)
+        if not ios or moved is None or own_bytes is None or not self.has(_IOS):
             return None
-        return np.minimum(np.nan_to_num(self.rate(_IOS)) / whole, 1.0)
+        parts = np.minimum(np.nan_to_num(self.rate(_IOS)) / ios, 1.0)
+        return np.minimum(parts, np.nan_to_num(own_bytes) / moved) if moved else parts
 
     @property
     def kernel_work(self) -> Mapping[str, float]:

@@ -130,8 +130,8 @@ class BlockIo(BpfProbe):
         self._under_way = UnderWay()
         self._swap_out = SwapOut()
         self._reads = 0
-        self._gone_ios = 0
-        """Of cgroups that are forgotten."""
+        self._gone = (0, 0)
+        """Requests and bytes of cgroups that are forgotten."""
         self._lost = bpf.map("lost", U32, U64)
         self.pairs: PairLedger = PairLedger()
         self._sums = SUMS if throttle else tuple(name for name in SUMS if name != "throttle_ns")
@@ -170,7 +170,7 @@ class BlockIo(BpfProbe):
     def read(self) -> Reading:
         keys, stats = self._cgroups.read()
         keys, stats = keys.copy(), stats.copy()
-        host_ios = self._gone_ios + int(stats["ios"].sum())
+        host_ios, host_bytes = (gone + now for gone, now in zip(self._gone, moved(stats), strict=True))
         _, ios = self._ios.read()
         now_ns = time.monotonic_ns()
         numbers, disks = self._disks.read()
@@ -195,7 +195,13 @@ class BlockIo(BpfProbe):
                 CGROUP: with_swap_out(dense, self._swap_out),
                 "blockio.device": by_device(keys, stats, ios, self._sums),
                 "blockio.blame": self.pairs.table("blockio.blame_ns"),
-                HOST: Table({}, {"blockio.host_ios": np.array([host_ios], dtype=np.uint64)}),
+                HOST: Table(
+                    {},
+                    {
+                        "blockio.host_ios": np.array([host_ios], dtype=np.uint64),
+                        "blockio.host_bytes": np.array([host_bytes], dtype=np.uint64),
+                    },
+                ),
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
@@ -211,7 +217,8 @@ class BlockIo(BpfProbe):
     def forget(self, ids: NDArray[np.uint64]) -> None:
         keys, stats = self._cgroups.read()
         gone = np.isin(keys["cgroup"], ids)
-        self._gone_ios += int(stats["ios"][gone].sum())
+        ios, moved_bytes = moved(stats[gone])
+        self._gone = (self._gone[0] + ios, self._gone[1] + moved_bytes)
         self._cgroups.delete(keys[gone])
         self.pairs.forget(ids)
         self._under_way.forget(ids)
@@ -219,6 +226,11 @@ class BlockIo(BpfProbe):
 
     def follow_pages(self, shares: PageShares) -> None:
         self._swap_out.takers = shares
+
+
+def moved(stats: NDArray[Any]) -> tuple[int, int]:
+    """Requests and bytes of all records together."""
+    return int(stats["ios"].sum()), int(stats["read_bytes"].sum()) + int(stats["write_bytes"].sum())
 
 
 def with_under_way(

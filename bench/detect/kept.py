@@ -13,6 +13,8 @@ from bench.detect.report import PRODUCT
 from detector.evaluation.intervals import share_interval
 
 _STEAL = "cpu steal"
+_LEAST_STOLEN = 0.01
+"""CPUs over a run: a verdict of three ticks at its threshold of 0.1 s/s is of as much, in a run of half a minute."""
 
 
 class KeptOutcome(msgspec.Struct, frozen=True):
@@ -84,9 +86,9 @@ class KeptRun(msgspec.Struct, frozen=True):
 
     @property
     def told_of_steal(self) -> int:
-        """The product's verdicts that say what a hypervisor took, where the kernel counted that it took anything."""
+        """The product's verdicts that say what a hypervisor took, where it did by the kernel's count."""
         told = sum(each.count for each in self.scores[PRODUCT].confusion if each.reported == _STEAL)
-        return told if self.stolen_cpus else 0
+        return told if (self.stolen_cpus or 0.0) >= _LEAST_STOLEN else 0
 
 
 class Kept(msgspec.Struct, frozen=True):

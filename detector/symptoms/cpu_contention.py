@@ -38,6 +38,8 @@ class CpuContention(Symptom):
         "cpu.wait_unknown_ns",
         "net.softirq_deferred_ns",
         "blockio.ios",
+        "blockio.read_bytes",
+        "blockio.write_bytes",
         USED,
         HELD,
         "cpu.wait_count",

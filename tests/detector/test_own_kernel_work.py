@@ -22,12 +22,14 @@ def waiting(
     *,
     ios: Mapping[int, float] | None = None,
     host_ios: float = 0,
+    kilobytes: Mapping[int, float] | None = None,
     disk_ms: float = 0,
 ) -> list[Frame]:
     """/web waits 0.3 s/s behind the kernel and 0.15 behind /batch; the kernel's threads use so much of a CPU, and
     `disk_ms` more for block devices.
 
-    Of that they receive packets of each cgroup for so long; of `host_ios` block IO requests each has so many.
+    Of that they receive packets of each cgroup for so long; of `host_ios` block IO requests each has so many, of 4 KiB
+    where `kilobytes` does not say how much they read; the kernel has the rest, of 4 KiB.
     """
     columns: dict[str, Mapping[int, float]] = {
         "cpu.wait_kernel_ns": {1: 300 * MS},
@@ -36,10 +38,14 @@ def waiting(
     if deferred_ms:
         columns["net.softirq_deferred_ns"] = {one: amount * MS for one, amount in deferred_ms.items()}
     if ios is not None:
+        read = {one: 4 * count for one, count in ios.items()} if kilobytes is None else kilobytes
         columns["blockio.ios"] = ios
+        columns["blockio.read_bytes"] = {one: 1024 * each for one, each in read.items()}
+        columns["blockio.write_bytes"] = {}
+        host_bytes = 1024 * (sum(read.values()) + 4 * max(host_ios - sum(ios.values()), 0))
     made = frames([Tick(columns, {(1, KERNEL_ID): 0.3, (1, 2): 0.15})] * ticks, (WEB, BATCH))
     growth = {"kernelwork.soft_interrupts_ns": kernel_ms * MS, "kernelwork.block_devices_ns": disk_ms * MS}
-    growth |= {"blockio.host_ios": host_ios} if ios is not None else {}
+    growth |= {"blockio.host_ios": host_ios, "blockio.host_bytes": host_bytes} if ios is not None else {}
     return [
         replace(
             frame,
@@ -75,23 +81,31 @@ def test_the_kernel_is_blamed_for_others_packets_only(
 
 
 @pytest.mark.parametrize(
-    ("ios", "host_ios", "others_ms", "left"),
+    ("ios", "kilobytes", "host_ios", "others_ms", "left"),
     [
-        pytest.param({1: 1000}, 1000, 0, 0.0, id="its-own"),
-        pytest.param({1: 900, 2: 100}, 1000, 0, 0.03, id="most-its-own"),
-        pytest.param({1: 10, 2: 990}, 1000, 0, 0.297, id="of-others"),
-        pytest.param({1: 100}, 1000, 0, 0.27, id="the-kernel-writes-for-others"),
-        pytest.param({1: 1000}, 1000, 100, 0.15, id="beside-other-work-of-the-kernel"),
-        pytest.param({1: 1000}, 0, 0, 0.3, id="no-requests-of-the-host"),
-        pytest.param({1: 2000}, 1000, 0, 0.0, id="more-than-the-host"),
-        pytest.param({}, 1000, 0, 0.3, id="none"),
-        pytest.param(None, 0, 0, 0.3, id="not-measured"),
+        pytest.param({1: 1000}, None, 1000, 0, 0.0, id="its-own"),
+        pytest.param({1: 900, 2: 100}, None, 1000, 0, 0.03, id="most-its-own"),
+        pytest.param({1: 10, 2: 990}, None, 1000, 0, 0.297, id="of-others"),
+        pytest.param({1: 900, 2: 100}, {1: 10, 2: 990}, 1000, 0, 0.297, id="many-small-ones-beside-others-large-ones"),
+        pytest.param({1: 100, 2: 900}, {1: 990, 2: 10}, 1000, 0, 0.27, id="large-ones-beside-others-small-ones"),
+        pytest.param({1: 1000}, {}, 1000, 0, 0.0, id="flushes-alone"),
+        pytest.param({1: 100}, None, 1000, 0, 0.27, id="the-kernel-writes-for-others"),
+        pytest.param({1: 1000}, None, 1000, 100, 0.15, id="beside-other-work-of-the-kernel"),
+        pytest.param({1: 1000}, None, 0, 0, 0.3, id="no-requests-of-the-host"),
+        pytest.param({1: 2000}, None, 1000, 100, 0.15, id="more-than-the-host"),
+        pytest.param({}, None, 1000, 0, 0.3, id="none"),
+        pytest.param(None, None, 0, 0, 0.3, id="not-measured"),
     ],
 )
 def test_the_kernel_is_blamed_for_others_block_io_only(
-    ios: Mapping[int, float] | None, host_ios: float, others_ms: float, left: float
+    ios: Mapping[int, float] | None,
+    kilobytes: Mapping[int, float] | None,
+    host_ios: float,
+    others_ms: float,
+    left: float,
 ) -> None:
-    view = View(Window(waiting({}, others_ms, ios=ios, host_ios=host_ios, disk_ms=100)), judged_columns())
+    made = waiting({}, others_ms, ios=ios, host_ios=host_ios, kilobytes=kilobytes, disk_ms=100)
+    view = View(Window(made), judged_columns())
     blame = view.blame(CPU_BLAME)
     assert blame is not None and view.cpu_contention is not None
     found = dict(zip(blame.culprits.tolist(), blame.amounts.tolist(), strict=True))

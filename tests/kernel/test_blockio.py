@@ -111,8 +111,8 @@ def on_disk(reading: Reading, cgroup: int, disk: Path) -> dict[str, int]:
     return {name.removeprefix("blockio."): int(column[mine].sum()) for name, column in table.columns.items()}
 
 
-def host_ios(reading: Reading) -> int:
-    return int(reading.tables[HOST].columns["blockio.host_ios"][0])
+def of_host(reading: Reading, name: str) -> int:
+    return int(reading.tables[HOST].columns[f"blockio.{name}"][0])
 
 
 def blame(reading: Reading, victim: TestCgroup) -> dict[int, int]:
@@ -127,7 +127,7 @@ def test_ios_are_counted_exactly(
     probe: BlockIo, tree: CgroupTree, disk: Path, mode: str, size: int, count: int
 ) -> None:
     with tree.make_cgroup("io") as cgroup:
-        before = host_ios(probe.read())
+        before = probe.read()
         since = time.monotonic_ns()
         finish(start(cgroup, disk, mode, size, count))
         taken_ns = time.monotonic_ns() - since
@@ -135,7 +135,8 @@ def test_ios_are_counted_exactly(
         row = on_disk(reading, cgroup.cgroup_id, disk)
         moved, still = ("read_bytes", "write_bytes") if mode == "r" else ("write_bytes", "read_bytes")
         assert (row["ios"], row[moved], row[still]) == (count, count * size, 0)
-        assert host_ios(reading) - before >= count
+        assert of_host(reading, "host_ios") - of_host(before, "host_ios") >= count
+        assert of_host(reading, "host_bytes") - of_host(before, "host_bytes") >= count * size
         assert row["queue_hist"] == row["device_hist"] == count
         assert 0 < row["queue_ns"] + row["device_ns"] < taken_ns
         assert row["inflight"] == 0
@@ -253,14 +254,15 @@ def test_time_held_back_by_a_limit(kernel: Kernel, probe: BlockIo, tree: CgroupT
 
 def test_forgotten_cgroup_is_gone(probe: BlockIo, tree: CgroupTree, disk: Path) -> None:
     with tree.make_cgroup("gone") as cgroup:
-        finish(start(cgroup, disk, "r", 4096, 2))
+        finish(start(cgroup, disk, "r", 4096, 503))
         identity = np.array([cgroup.cgroup_id], dtype=np.uint64)
         reading = probe.read()
         assert identity[0] in reading.tables[CGROUP].ids
         probe.forget(identity)
         again = probe.read()
         assert identity[0] not in again.tables["blockio.device"].ids
-        assert host_ios(again) >= host_ios(reading) >= 2
+        assert of_host(again, "host_ios") >= of_host(reading, "host_ios") >= 503
+        assert of_host(again, "host_bytes") >= of_host(reading, "host_bytes") >= 503 * 4096
 
 
 def test_an_end_that_went_unseen_is_made_up_for_when_the_bio_is_used_again(

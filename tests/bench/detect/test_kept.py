@@ -68,6 +68,7 @@ def test_every_share_is_printed_with_its_counts_and_interval() -> None:
             "counted as wrong. Precision without them: 50.0 % (1 of 2, 9.5 to 90.5 %).",
             id="which-the-kernel-counted",
         ),
+        pytest.param(0.009, "", id="of-which-it-counted-less"),
         pytest.param(0.0, "", id="which-it-did-not"),
     ],
 )
@@ -77,6 +78,12 @@ def test_verdicts_about_stolen_time_count_as_wrong_and_are_told_apart(stolen_cpu
     assert row(text, "precision")[2:4] == ["33.3 %", "1 of 3 verdicts in 3 runs"]
     assert f"of which a hypervisor took 0.00 and at most {stolen_cpus:.2f}:" in text
     assert ("Precision without them" in text) == bool(words) and words in text
+
+
+def test_a_file_of_an_earlier_version_says_nothing_of_stolen_time() -> None:
+    values = as_values([scored(found())], {}, FACTS)
+    del values["runs"][0]["stolen_cpus"]
+    assert "hypervisor" not in as_markdown([read(json.dumps(values))])
 
 
 def test_files_are_joined_as_if_they_were_one() -> None:
