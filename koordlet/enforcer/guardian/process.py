@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -79,7 +80,9 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
-    sources, rest = [pipe, wake_read], b""
+    sources, rest = select.poll(), b""  # of any descriptors: select takes those below 1024
+    for each in (pipe, wake_read):
+        sources.register(each, select.POLLIN)
     left, tree = Left(**given["left"]), HostTree(Path(given["root"]))
     keeping, teller = Keeping(), Teller(left)
     while True:
@@ -87,7 +90,8 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
         wait_seconds = watch.wait_seconds(time.monotonic())
         if watch.is_handed_over and wait_seconds is not None:
             wait_seconds = min(wait_seconds, _KEEP_SECONDS)
-        ready, _, _ = select.select(sources, [], [], wait_seconds)
+        wait_ms = None if wait_seconds is None else math.ceil(max(wait_seconds, 0.0) * 1e3)
+        ready = {descriptor for descriptor, _events in sources.poll(wait_ms)}
         if wake_read in ready:
             os.read(wake_read, _READ_BYTES)
         if pipe in ready:
@@ -97,7 +101,7 @@ def _serve(watch: Watch, is_asked: list[bool], given: dict[str, Any]) -> None:
                 watch.take(line.decode(errors="replace"), time.monotonic())
             if not content:
                 watch.take_end()
-                sources.remove(pipe)
+                sources.unregister(pipe)
         duty = watch.duty(time.monotonic())
         if duty is Duty.END:
             return

@@ -54,12 +54,13 @@ def opens(path: Path) -> Iterator[Callable[[], None]]:
     fd = libc.inotify_init1(os.O_CLOEXEC)
     assert fd >= 0, os.strerror(ctypes.get_errno())
     assert libc.inotify_add_watch(fd, os.fsencode(path), _IN_OPEN) >= 0, os.strerror(ctypes.get_errno())
-    pending = 0
+    pending, poll = 0, select.poll()
+    poll.register(fd, select.POLLIN)
 
     def wait() -> None:
         nonlocal pending
         if pending == 0:
-            assert select.select([fd], [], [], 60.0)[0], f"{path} was not opened"
+            assert poll.poll(60_000), f"{path} was not opened"
             pending = len(os.read(fd, 4096)) // _EVENT_BYTES
         pending -= 1
 
