@@ -179,7 +179,7 @@ class View:
     @cached_property
     def _own_kernel_work(self) -> Floats | None:
         """Part of what the kernel's threads did that was for a cgroup itself: to receive packets which it sent or
-        received, and to pass its block IO on; None where neither is measured.
+        received, and to pass its block IO on; None where neither is measured, or nothing was done.
 
         Many packets on a CPU are handled by its ksoftirqd, for which the threads that they are for wait as any other;
         and so does a disk's user for the threads of a loop, encrypted or mapped device.
@@ -189,8 +189,9 @@ class View:
         if done <= 0:
             return None
         own = [self.rate(_DEFERRED)] if self.has(_DEFERRED) else []
-        if (part := self._part_of_block_io) is not None:
-            own.append(part * work.get(_BLOCK_DEVICES, 0.0))
+        disks = work.get(_BLOCK_DEVICES, 0.0)
+        if disks > 0 and (part := self._part_of_block_io) is not None:
+            own.append(part * disks)
         return np.clip(np.nan_to_num(own).sum(axis=0) / done, 0.0, 1.0) if own else None
 
     @property
