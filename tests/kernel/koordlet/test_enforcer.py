@@ -29,6 +29,7 @@ from koordlet.host.files import HostTree
 from koordlet.host.knobs.knobs import Knobs
 from tests.cgroups import CgroupTree, TestCgroup, device_number
 from tests.disks import NoDiskError, scratch_disk
+from tests.emulation import why_no_real_time
 from tests.frames import cgroup_info
 from tests.waiting import wait_for
 
@@ -264,8 +265,12 @@ def take_memory(pod: TestCgroup, enforcer: Enforcer) -> None:
     held, limit = usage_bytes(pod), stands(pod, Knob.MEMORY_MAX)
     assert held > 32 * MIB
     intent = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=24 * MIB)
-    events = enforcer.step([intent])
-    assert [event.outcome for event in events] == [Outcome.RECLAIMED]
+    # Reclaim by the limit ends after 0.2 s: in that time an emulated CPU on a busy host has freed as little as 4 MB.
+    for _ in range(10 if why_no_real_time() else 1):
+        events = enforcer.step([intent])
+        assert [event.outcome for event in events] == [Outcome.RECLAIMED]
+        if usage_bytes(pod) < held - 8 * MIB:
+            break
     assert usage_bytes(pod) < held - 8 * MIB
     assert stands(pod, Knob.MEMORY_MAX) == limit
 
