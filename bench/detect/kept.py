@@ -15,6 +15,8 @@ from detector.evaluation.intervals import share_interval
 _STEAL = "cpu steal"
 _LEAST_STOLEN = 0.01
 """CPUs over a run: a verdict of three ticks at its threshold of 0.1 s/s is of as much, in a run of half a minute."""
+_LITTLE_STOLEN = 0.1
+"""CPUs over a run: the threshold of a verdict about stolen time, in s/s."""
 
 
 class KeptOutcome(msgspec.Struct, frozen=True):
@@ -138,16 +140,27 @@ def as_markdown(kept: Sequence[Kept]) -> str:
 
 
 def _without_steal(runs: Sequence[KeptRun]) -> list[str]:
-    """What the precision would be without verdicts about time that a hypervisor took: it did, but no label says so."""
+    """What the precision would be without verdicts about time that a hypervisor took: it did, but no label says so.
+
+    And the shares of the runs in which it took little, whatever their verdicts say.
+    """
     told = sum(run.told_of_steal for run in runs)
     if not told:
         return []
     counts = _counts(runs)
+    quiet = [run for run in runs if run.stolen_cpus is not None and run.stolen_cpus < _LITTLE_STOLEN]
+    of_quiet = _counts(quiet)
     line = (
         f"Verdicts that say what a hypervisor took, in runs in which it took CPU time by the kernel's count: {told}, "
         f"counted as wrong. Precision without them: {_share(counts.right, counts.told - told)}."
     )
-    return ["", line]
+    little = (
+        f"{len(quiet)} runs of {len({run.scenario for run in quiet})} scenarios in which it took less than "
+        f"{_LITTLE_STOLEN} CPUs, all of their verdicts counted: precision {_share(of_quiet.right, of_quiet.told)}, "
+        f"recall {_share(of_quiet.found, of_quiet.claims)}, culprit top-1 {_share(of_quiet.named, of_quiet.judged)}, "
+        f"{of_quiet.said} verdicts in {of_quiet.clean_runs} clean runs."
+    )
+    return ["", line, "", little]
 
 
 def _counts(runs: Sequence[KeptRun]) -> Counts:

@@ -65,7 +65,10 @@ def test_every_share_is_printed_with_its_counts_and_interval() -> None:
         pytest.param(
             0.2,
             "Verdicts that say what a hypervisor took, in runs in which it took CPU time by the kernel's count: 1, "
-            "counted as wrong. Precision without them: 50.0 % (1 of 2, 9.5 to 90.5 %).",
+            "counted as wrong. Precision without them: 50.0 % (1 of 2, 9.5 to 90.5 %).\n\n"
+            "2 runs of 1 scenarios in which it took less than 0.1 CPUs, all of their verdicts counted: precision "
+            "50.0 % (1 of 2, 9.5 to 90.5 %), recall 100 % (1 of 1, 20.7 to 100 %), culprit top-1 100 % "
+            "(1 of 1, 20.7 to 100 %), 1 verdicts in 1 clean runs.",
             id="which-the-kernel-counted",
         ),
         pytest.param(0.009, "", id="of-which-it-counted-less"),
