@@ -265,7 +265,7 @@ def take_memory(pod: TestCgroup, enforcer: Enforcer) -> None:
     held, limit = usage_bytes(pod), stands(pod, Knob.MEMORY_MAX)
     assert held > 32 * MIB
     intent = Reclaim(strategy="calm", target=pod.path, reason="because", amount_bytes=24 * MIB)
-    # Reclaim by the limit ends after 0.2 s: in that time an emulated CPU on a busy host has freed as little as 4 MB.
+    # Reclaim by the limit ends after 0.2 s: in that time emulated CPUs of a busy host freed 4 MB, or nothing.
     for _ in range(10 if pod.tree.version == "v1" and why_no_real_time() else 1):
         events = enforcer.step([intent])
         assert [event.outcome for event in events] == [Outcome.RECLAIMED]
