@@ -117,6 +117,14 @@ static __always_inline void charge(struct walk *walk, u64 identity, u64 ns)
 	subtotal->ns += ns;
 }
 
+/* Charge, verified once: within a loop its branches would multiply the verifier's paths. */
+GLOBAL_SUBPROGRAM int charge_share(struct walk *walk, u64 identity, u64 ns)
+{
+	if (walk)
+		charge(walk, identity, ns);
+	return 0;
+}
+
 /* Charge [begin, end) of a wait on `state`'s CPU to the slices that overlap it, newest first; returns the end of what is
  * left. */
 static __always_inline u64 walk_ring(struct walk *walk, struct cpu_state *state, u64 begin, u64 end)
@@ -126,7 +134,7 @@ static __always_inline u64 walk_ring(struct walk *walk, struct cpu_state *state,
 	if (lower < upper) { /* the slice that still runs (seen from another CPU) */
 		u64 from = lower > begin ? lower : begin;
 
-		charge(walk, state->identity, upper - from);
+		charge_share(walk, state->identity, upper - from);
 		upper = from;
 	}
 #pragma clang loop unroll(disable)
@@ -141,19 +149,11 @@ static __always_inline u64 walk_ring(struct walk *walk, struct cpu_state *state,
 		if (start < begin)
 			start = begin;
 		if (start < upper) {
-			charge(walk, slice->identity, upper - start);
+			charge_share(walk, slice->identity, upper - start);
 			upper = start;
 		}
 	}
 	return upper;
-}
-
-/* Charge, verified once: within two loops its branches would multiply the verifier's paths. */
-GLOBAL_SUBPROGRAM int charge_share(struct walk *walk, u64 identity, u64 ns)
-{
-	if (walk)
-		charge(walk, identity, ns);
-	return 0;
 }
 
 /* Add a walk over [begin, end) of a wait to the sums; what none of the slices explains is of unknown cause. */
