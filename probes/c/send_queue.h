@@ -42,11 +42,13 @@ struct net_pair {
 
 static __always_inline void add_blame(u64 victim, u64 culprit, u64 ns);
 
+/* Bytes of a seat, 0 if the count is below zero. Without branches, which would multiply the verifier's paths. */
 static __always_inline u32 bytes_of(struct net_queue *queue, u32 seat)
 {
-	s32 bytes = queue->bytes[seat & (PLACES - 1)];
+	s32 bytes = queue->bytes[seat & (PLACES - 1)], negative = bytes >> 31;
 
-	return bytes > 0 ? bytes : 0;
+	asm volatile("" : "+r"(negative)); /* else the compiler makes it a branch */
+	return bytes & ~negative;
 }
 
 /* Scale all counts down to what the queue holds: events were missed, or the queue splits packets. */
@@ -68,33 +70,24 @@ GLOBAL_SUBPROGRAM int correct_queue(struct net_queue *queue, u64 held_bytes)
 /* The seat of a cgroup, taken where there is a free one or the packet is larger than all that its holder has. */
 static __always_inline u32 seat_for(struct net_queue *queue, u64 owner, u32 bytes, u64 now)
 {
-	u32 seat = OTHERS, free = OTHERS, lightest = 0, least = ~0U, amount;
+	u32 seat = OTHERS, least = ~0U, amount;
 
 	if (owner == NO_OWNER)
 		return OTHERS;
+#pragma clang loop unroll(disable)
 	for (u32 i = 0; i < SEATS; i++) {
-		if (queue->owners[i] == owner) {
-			seat = i;
-			break;
-		}
+		if (queue->owners[i] == owner)
+			return i;
 		amount = bytes_of(queue, i);
-		if (!amount && free == OTHERS)
-			free = i;
 		if (amount < least) {
 			least = amount;
-			lightest = i;
+			seat = i;
 		}
 	}
-	if (seat < SEATS)
-		return seat;
-	if (free < SEATS) {
-		seat = free;
-	} else if (least < bytes) {
-		seat = lightest & (PLACES - 1);
-		__sync_fetch_and_add(&queue->bytes[OTHERS], least);
-	} else {
+	if (least && least >= bytes) /* 0: the seat is free */
 		return OTHERS;
-	}
+	seat &= PLACES - 1;
+	__sync_fetch_and_add(&queue->bytes[OTHERS], least);
 	queue->bytes[seat] = 0;
 	queue->owners[seat] = owner;
 	queue->owner_ns[seat] = now;
