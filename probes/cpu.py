@@ -67,6 +67,8 @@ STATE_RECORD = np.dtype(
         ("owed_held_ns", U64),
         ("owed_involuntary", U64),
         ("sum_exec_ns", U64),
+        ("ahead_ns", U64),
+        ("synced_ns", U64),
         ("ring", SLICE_RECORD, (RING,)),
         ("epochs", EPOCHS_RECORD),
     ]
@@ -129,10 +131,12 @@ class WaitsUnderWay:
         self._took: deque[float] = deque(maxlen=JUDGED_PASSES)
         self._crowded = False
 
-    def notice(self, states: NDArray[Any], now_ns: int) -> None:
-        """Take the state of the CPUs: is there one that was not idle lately, as far as its last slices tell?"""
+    def notice(self, states: NDArray[Any], now_ns: NDArray[np.uint64]) -> None:
+        """Take the state of the CPUs, and now by the clock of each one's slices: is there one that was not idle
+        lately, as far as its last slices tell?"""
         slices = states["ring"]
-        was_idle = ((slices["identity"] == IDLE_ID) & (slices["end_ns"] + np.uint64(LATELY_NS) > now_ns)).any(axis=1)
+        ended_lately = slices["end_ns"] + np.uint64(LATELY_NS) > now_ns[:, np.newaxis]
+        was_idle = ((slices["identity"] == IDLE_ID) & ended_lately).any(axis=1)
         self._crowded = bool(((states["since_ns"] > 0) & (states["identity"] != IDLE_ID) & ~was_idle).any())
 
     def follow(self) -> None:
@@ -189,7 +193,7 @@ class RunningSlices:
 
 
 class Cpu(BpfProbe):
-    """Needs tp_btf, task storage, and per-CPU arrays read in batches (kernel 5.13 and later)."""
+    """Needs tp_btf, task storage, per-CPU arrays read in batches (kernel 5.13 and later), and CONFIG_SCHED_INFO."""
 
     name: ClassVar[str] = "cpu"
     options: ClassVar = {"tripwire": False}
@@ -225,6 +229,11 @@ class Cpu(BpfProbe):
         kernel.require_tracepoints(
             "sched_switch", "sched_wakeup", "sched_wakeup_new", "sched_migrate_task", "task_newtask"
         )
+        if not kernel.btf.has_field("sched_info", "last_queued"):
+            raise Unsupported(
+                "the scheduler does not note when it queues a thread (CONFIG_SCHED_INFO)",
+                'set [probes] backend = "bcc"',
+            )
         charge = "charge_queue" if kernel.btf.has_function("bpf_task_from_pid") else "charge_tasks"
         try:
             bpf = cls._load(kernel, limits, charge)
@@ -298,10 +307,9 @@ class Cpu(BpfProbe):
         """
         self._running.notice(int(columns["oncpu_ns"].sum()), int(columns["held_ns"].sum()))
         _, states = self._cpus.read()
-        now_ns = time.monotonic_ns()
+        now = np.uint64(time.monotonic_ns()) - states["ahead_ns"]
         if self._under_way is not None:
-            self._under_way.notice(states, now_ns)
-        now = np.uint64(now_ns)
+            self._under_way.notice(states, now)
         running = (states["since_ns"] > 0) & (states["identity"] > 0) & (states["since_ns"] < now)
         held_ns = np.where(running, now - states["since_ns"], np.uint64(0))
         ran_ns = self._running.ran(states, held_ns)

@@ -101,7 +101,13 @@ struct sched_entity {
 	u64 sum_exec_runtime;
 	u64 prev_sum_exec_runtime; /* when the task was picked */
 	struct list_head group_node;
+	unsigned char sched_delayed; /* since 6.12: sleeps, and is kept on its queue for a while */
 	struct cfs_rq *cfs_rq;
+} KERNEL_TYPE;
+
+struct sched_info {
+	u64 run_delay;	 /* all that the task has waited on run queues, but for the present wait */
+	u64 last_queued; /* by the run queue's clock; 0 when the task does not wait */
 } KERNEL_TYPE;
 
 struct thread_info {
@@ -113,12 +119,14 @@ struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
 	int on_cpu;
+	int on_rq;
 	int prio;
 	int pid;
 	int tgid;
 	bool throttled;
 	struct task_struct *group_leader;
 	struct sched_entity se;
+	struct sched_info sched_info;
 	struct task_group *sched_task_group;
 	struct css_set *cgroups;
 } KERNEL_TYPE;
@@ -136,6 +144,7 @@ struct task_struct___cpu {
 /* since 7.2 */
 struct task_struct___narrow {
 	u8 on_cpu;
+	u8 on_rq;
 } KERNEL_TYPE;
 
 struct bpf_iter__task {

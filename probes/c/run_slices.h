@@ -2,8 +2,8 @@
 /* Run slices of a CPU, and run-queue waits charged to causes and culprits by their overlap with those slices.
  *
  * A CPU keeps a ring of its last slices: each holds its end and the identity that ran; it began where the slice before
- * it ended. Slices that leave the ring are summed by epochs (run_epochs.h), so that a long wait among short slices finds
- * its culprits too. A program that includes this defines add_blame, and COUNT to add to a sum that nothing else adds to
+ * it ended, all by one clock that is monotonic on each CPU. Slices that leave the ring are summed by epochs
+ * (run_epochs.h), so that a long wait among short slices finds its culprits too. A program that includes this defines add_blame, and COUNT to add to a sum that nothing else adds to
  * meanwhile; where a program that charges may be switched away, it adds atomically.
  */
 #ifndef KOORD_RUN_SLICES_H
@@ -39,6 +39,8 @@ struct cpu_state {
 	u64 owed_held_ns;
 	u64 owed_involuntary;
 	u64 sum_exec_ns; /* of the running task at its switch-in, by the scheduler's count */
+	u64 ahead_ns;  /* CLOCK_MONOTONIC less the clock of slices, */
+	u64 synced_ns; /* as of then */
 	struct slice ring[RING];
 	struct run_epochs epochs; /* what has left the ring */
 };

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import probes.cpu
 from api.frame import CGROUP, Reading
+from api.histogram import slot_of
 from api.metrics import WAIT_CAUSES
 from probes.cpu import Cpu
 from probes.probe import Kernel, ProbeLimits
@@ -78,6 +80,15 @@ class Growth:
     def _total(self, reading: Reading, column: str) -> int:
         table = reading.tables[CGROUP]
         return int(table.columns[f"cpu.{column}"][table.ids == self._id].sum())
+
+    def histogram(self) -> NDArray[np.int64]:
+        """Waits by slot."""
+
+        def slots(reading: Reading) -> NDArray[np.int64]:
+            table = reading.tables[CGROUP]
+            return table.columns["cpu.wait_hist"][table.ids == self._id].sum(axis=0).astype(np.int64)
+
+        return slots(self._after) - slots(self._before)
 
     def ran_elsewhere(self, *without: TestCgroup) -> int:
         """On-CPU time of every other cgroup, kernel threads (in the root) included."""
@@ -393,6 +404,89 @@ def test_a_migrated_waiter_keeps_its_stamp(probe: Cpu, victim: TestCgroup, hog: 
         assert grown.blamed()[hog.cgroup_id] > 0
 
     in_attempts(attempt)
+
+
+def test_a_waiter_under_a_quota_is_migrated(probe: Cpu, victim: TestCgroup, hog: TestCgroup) -> None:
+    """Each CPU's queue has a throttle clock of its own; what the queue it left was throttled is not the waiter's."""
+    victim.set_cpu_quota(20_000, 100_000)
+    process = victim.spawn(BUSY, cpus="0")
+    for cpu in (0, 1):
+        hog.spawn(BUSY, cpus=str(cpu))
+    time.sleep(0.3)
+    path = Path(f"/proc/{process.pid}/schedstat")
+    if not path.exists():
+        pytest.skip("this kernel keeps no run_delay for a task")
+
+    def run_delay_ns() -> int:
+        return int(path.read_text().split()[1])
+
+    def move() -> None:
+        for turn in range(101):
+            os.sched_setaffinity(process.pid, {turn % 2})
+            time.sleep(0.019)
+
+    def attempt() -> None:
+        waited_before_ns, throttled_before_ns = run_delay_ns(), throttled_ns(victim)
+        grown = measure(probe, victim, move)
+        waited_ns, quota_ns = run_delay_ns() - waited_before_ns, throttled_ns(victim) - throttled_before_ns
+        causes = grown.causes()
+        # a wait for the next period may end between the two reads at either end
+        assert abs(grown["wait_ns"] - waited_ns) <= 0.03 * waited_ns + 100e6
+        assert abs(sum(causes.values()) - grown["wait_ns"]) <= 0.01 * grown["wait_ns"]
+        # queues without a thread of it may be throttled, too
+        assert 0 < causes["own_quota"] <= quota_ns + 80e6
+        assert causes["ancestor_quota"] == 0
+        assert causes["neighbour"] > 0
+
+    in_attempts(attempt)
+
+
+SLEEP_SECONDS = 0.25
+RUNS_AND_SLEEPS = f"""
+import time
+while True:
+    end = time.monotonic() + 0.03
+    while time.monotonic() < end:
+        pass
+    time.sleep({SLEEP_SECONDS})
+"""
+SLEEPS = 30
+
+
+@pytest.fixture
+def on_the_other_cpu() -> Iterator[int]:
+    before = os.sched_getaffinity(0)
+    other = max(before - {CPU}, default=None)
+    if other is None:
+        pytest.skip("needs two CPUs")
+    os.sched_setaffinity(0, {other})
+    yield other
+    os.sched_setaffinity(0, before)
+
+
+def test_a_sleeper_that_is_moved_does_not_wait(probe: Cpu, victim: TestCgroup, on_the_other_cpu: int) -> None:
+    """One that has run more than its part is kept queued for a while (Linux 6.12 and later), though it sleeps. When it
+    is moved meanwhile, the scheduler takes the sleep for a wait."""
+    sleeper = victim.spawn([sys.executable, "-S", "-E", "-c", RUNS_AND_SLEEPS], cpus=str(CPU))
+    for _ in range(3):
+        victim.spawn(BUSY, cpus=str(CPU))
+    stat = Path(f"/proc/{sleeper.pid}/stat")
+
+    def wait_until(sleeps: bool) -> None:
+        end = time.monotonic() + 20
+        while (stat.read_text().rpartition(")")[2].split()[0] == "S") != sleeps:
+            assert time.monotonic() < end
+
+    def move_while_it_sleeps() -> None:
+        for _ in range(SLEEPS):
+            os.sched_setaffinity(sleeper.pid, {CPU})
+            wait_until(sleeps=False)
+            wait_until(sleeps=True)
+            os.sched_setaffinity(sleeper.pid, {on_the_other_cpu})
+
+    grown = measure(probe, victim, move_while_it_sleeps)
+    # about one move in forty comes in time: a second attempt would hide what the first has found
+    assert grown.histogram()[slot_of(int(SLEEP_SECONDS * 1e9)) :].sum() == 0
 
 
 WOKEN_WHILE_IT_RUNS = """

@@ -81,7 +81,7 @@ def test_passes_over_waits_under_way_take_a_small_part_of_the_time(
             raise fails
 
     waits = WaitsUnderWay(charge, clock=lambda: now)
-    waits.notice(machine([(7, NOW - 1)]), NOW)
+    waits.notice(machine([(7, NOW - 1)]), np.full(1, NOW, dtype=np.uint64))
     for _ in range(3000):
         waits.follow()
         now += 0.01
@@ -125,7 +125,7 @@ def test_no_pass_is_made_while_every_cpu_is_idle_at_times(states: NDArray[Any], 
     waits = WaitsUnderWay(lambda: made.append(None))
     waits.follow()
     assert not made
-    waits.notice(states, NOW)
+    waits.notice(states, np.full(len(states), NOW, dtype=np.uint64))
     waits.follow()
     assert len(made) == passes
 
