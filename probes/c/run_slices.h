@@ -3,8 +3,9 @@
  *
  * A CPU keeps a ring of its last slices: each holds its end and the identity that ran; it began where the slice before
  * it ended, all by one clock that is monotonic on each CPU. Slices that leave the ring are summed by epochs
- * (run_epochs.h), so that a long wait among short slices finds its culprits too. A program that includes this defines add_blame, and COUNT to add to a sum that nothing else adds to
- * meanwhile; where a program that charges may be switched away, it adds atomically.
+ * (run_epochs.h), so that a long wait among short slices finds its culprits too. A program that includes this defines
+ * add_blame, and COUNT to add to a sum that nothing else adds to meanwhile; where a program that charges may be
+ * switched away, it adds atomically.
  */
 #ifndef KOORD_RUN_SLICES_H
 #define KOORD_RUN_SLICES_H
