@@ -8,7 +8,8 @@ explain (probes/c/usual_times.h). A disk that was busy at all times since the st
 where no IO came with nothing ahead, those that wait for the driver longer than a millisecond wait behind others, since
 a scheduler hands on at once what nothing is ahead of. An IO is blamed for what it waits, queue and excess, by what was
 outstanding on the disk when it came and when it ended; the part with own IOs ahead, or none, is `self`:
-`queue + excess == self + blame`.
+`queue + excess == self + blame`. A disk that was idle and ends the first IO that comes then much later than usual has
+stalled by itself: IOs that came meanwhile found others ahead for that reason alone, and are not compared.
 
 What an IO takes beyond its first second counts while it grows, as excess (`probes.io_under_way`). `stalled` is the part
 of that in which the disk ended no IO of anybody's.
@@ -85,6 +86,12 @@ DISK_RECORD = np.dtype(
         ("owner_ns", U64, (SEATS,)),
         ("next_sector", U64, (2 * SEATS,)),
         ("ended_ns", U64),
+        ("since_ns", U64),
+        ("busy_ns", U64),
+        ("stalled_from_ns", U64),
+        ("stalled_until_ns", U64),
+        ("busy_class", U32),
+        ("padding", U32),
     ]
 )
 CLASS_RECORD = np.dtype([("disk", U32), ("class", U32)])
@@ -171,7 +178,7 @@ class BlockIo(BpfProbe):
         keys, stats = self._cgroups.read()
         keys, stats = keys.copy(), stats.copy()
         host_ios, host_bytes = (gone + now for gone, now in zip(self._gone, moved(stats), strict=True))
-        _, ios = self._ios.read()
+        io_keys, ios = self._ios.read()
         now_ns = time.monotonic_ns()
         numbers, disks = self._disks.read()
         self._reads += 1
@@ -179,6 +186,10 @@ class BlockIo(BpfProbe):
             self._prune(numbers)
         served = np.isin(numbers, keys["disk"])
         states = dict(zip(numbers[served].tolist(), disks[served], strict=True))
+        unseen = self._under_way.unseen_ends(now_ns, ios, states)
+        self._disks.delete(np.array(unseen.disks, dtype=U32))  # their counts begin anew with the next IO
+        self._drop(io_keys[unseen.dead], ios["queued_ns"][unseen.dead])
+        ios = ios[~unseen.rows]
         blamed_late = np.array(self._under_way.update(now_ns, ios, states), dtype=np.uint64).reshape(-1, 3)
         keys, stats, stalled_ns = with_under_way(keys, stats, self._under_way.rows)
         is_swap = keys["cgroup"] == np.uint64(SWAP_OUT_ID)
@@ -205,6 +216,13 @@ class BlockIo(BpfProbe):
             },
             dict(zip(LOST_PLACES, lost.sum(axis=1).tolist(), strict=True)),
         )
+
+    def _drop(self, keys: NDArray[np.uint64], queued_ns: NDArray[np.uint64]) -> None:
+        """Drop records of IOs, but not where the bio is in use again."""
+        for key, known_ns in zip(keys.tolist(), queued_ns.tolist(), strict=True):
+            held = self._ios.lookup(key)
+            if held is not None and int(held["queued_ns"][0]) == known_ns:
+                self._ios.delete(np.array([key], dtype=np.uint64))
 
     def _prune(self, numbers: NDArray[Any]) -> None:
         """Drop what is kept of disks that are gone: loop and mapped devices come and go under new numbers."""

@@ -93,10 +93,12 @@ static __always_inline int enter(struct bio *bio)
 {
 	u64 key = (u64)bio, now = bpf_ktime_get_ns();
 	struct io fresh = {.queued_ns = now};
+	u32 opf = PEEK(bio->bi_opf);
 	struct queued what = {
 		.sector = PEEK(bio->bi_iter.bi_sector),
 		.bytes = PEEK(bio->bi_iter.bi_size),
-		.synced = PEEK(bio->bi_opf) & (REQ_FUA | REQ_PREFLUSH),
+		.synced = opf & (REQ_FUA | REQ_PREFLUSH),
+		.operation = opf & OP_MASK,
 	};
 	struct disk *disk;
 

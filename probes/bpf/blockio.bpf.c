@@ -232,6 +232,7 @@ static __always_inline struct queued queued(struct bio *bio)
 		.sector = bio->bi_iter.bi_sector,
 		.bytes = bio->bi_iter.bi_size,
 		.synced = bio->bi_opf & synced,
+		.operation = bio->bi_opf & OP_MASK,
 	};
 }
 

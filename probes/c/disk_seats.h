@@ -5,7 +5,8 @@
  * it wears down the seat with the least IO lately and takes that once it is lighter than the newcomer's IO
  * (Misra and Gries, Finding repeated elements, 1982): the heaviest users of a disk are named, however many there are.
  * Some events go missing (a program is not run again on a CPU where it was interrupted), so a count that has not moved
- * for STALE_SECONDS is taken as mistaken.
+ * for STALE_SECONDS is taken as mistaken. Who reads the maps may delete the state of a disk at any time to have its
+ * counts begin anew.
  */
 #ifndef KOORD_DISK_SEATS_H
 #define KOORD_DISK_SEATS_H
@@ -24,6 +25,12 @@ struct disk {
 	u64 owner_ns[SEATS]; /* when the cgroup took the seat */
 	u64 next_sector[2 * SEATS]; /* after the last IO of each seat; as many as a mask bounds */
 	u64 ended_ns; /* when an IO ended last */
+	u64 since_ns; /* when its first IO came: those that came before are not counted */
+	u64 busy_ns; /* when an IO came last with nothing ahead */
+	u64 stalled_from_ns; /* the last stall: see note_end() */
+	u64 stalled_until_ns;
+	u32 busy_class; /* of the IO at busy_ns */
+	u32 padding;
 };
 
 static __always_inline u32 seconds(u64 ns)
@@ -60,6 +67,8 @@ GLOBAL_SUBPROGRAM u32 take_seat(struct disk *disk, u64 cgroup, u32 units, u64 no
 
 	if (!disk)
 		return OTHERS;
+	if (!disk->since_ns)
+		disk->since_ns = now;
 	for (u32 i = 0; i < SEATS; i++) {
 		u32 index = (cgroup + i) & (SEATS - 1);
 
@@ -112,7 +121,7 @@ static __always_inline u32 seat_of(struct disk *disk, u32 seat, u64 queued_ns)
 /* Count one less for a bio that took this seat when it was queued. */
 GLOBAL_SUBPROGRAM int leave_seat(struct disk *disk, u32 seat, u64 queued_ns, u64 now)
 {
-	if (disk)
+	if (disk && disk->since_ns && queued_ns >= disk->since_ns)
 		add_outstanding(disk, seat_of(disk, seat, queued_ns), -1, seconds(now));
 	return 0;
 }

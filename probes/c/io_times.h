@@ -28,6 +28,9 @@
  * on at once what nothing is ahead of. What the device takes by itself cannot be presumed. */
 #define UNDISTURBED_QUEUE_NS 1000000ULL
 
+/* How much longer than usual a disk takes for an IO with nothing ahead before it is said to have stalled. */
+#define STALL_RATIO 4
+
 /* Classes of IO, whose times differ by nature: data by direction, sequence and size; what must be on the medium; empty
  * flushes; discards. Then those of the time in the queue. */
 #define SIZES 8 /* log2 classes of 4 KiB units */
@@ -44,6 +47,7 @@ struct queued {
 	u64 sector;
 	u32 bytes;
 	u32 synced; /* flushes the cache of the disk, or goes around it */
+	u32 operation;
 };
 
 enum lost_place { LOST_IO, LOST_CGROUP, LOST_DISK, LOST_BLAME_NS, LOST_USUAL, LOST_PLACES };
@@ -90,6 +94,23 @@ GLOBAL_SUBPROGRAM int add_blame(u64 victim, u64 culprit, u64 ns);
 /* Times of a class of IO on a disk, made when absent; NULL when the map is full. */
 static __always_inline struct usual_times *usual_times_of(u32 disk, u32 class);
 
+static __always_inline u32 io_class(struct io *io, u32 operation, u32 bytes)
+{
+	u32 units = bytes >> 12, size = 0;
+
+	for (int i = 0; i < SIZES - 1 && units > 1; i++) {
+		units >>= 1;
+		size++;
+	}
+	if (operation == OP_DISCARD || operation == OP_SECURE_ERASE || operation == OP_WRITE_ZEROES)
+		return DISCARD_CLASS;
+	if (!bytes)
+		return FLUSH_CLASS;
+	if (io->synced)
+		return SYNCED_CLASSES + size;
+	return DATA_CLASSES + ((operation & OP_WRITE_BIT) * 2 + io->sequential) * SIZES + size;
+}
+
 /* Note what is ahead of an IO that comes to the disk now, and count it. */
 static __always_inline void queue_io(struct io *io, struct disk *disk, struct queued *what, u64 now)
 {
@@ -107,23 +128,10 @@ static __always_inline void queue_io(struct io *io, struct disk *disk, struct qu
 	asm volatile("" : "+r"(seat)); /* a bound that the verifier cannot lose sight of */
 	io->sequential = disk->next_sector[seat] == what->sector;
 	disk->next_sector[seat] = what->sector + (what->bytes >> 9);
-}
-
-static __always_inline u32 io_class(struct io *io, u32 operation, u32 bytes)
-{
-	u32 units = bytes >> 12, size = 0;
-
-	for (int i = 0; i < SIZES - 1 && units > 1; i++) {
-		units >>= 1;
-		size++;
+	if (!total) {
+		disk->busy_class = io_class(io, what->operation, what->bytes);
+		disk->busy_ns = now;
 	}
-	if (operation == OP_DISCARD || operation == OP_SECURE_ERASE || operation == OP_WRITE_ZEROES)
-		return DISCARD_CLASS;
-	if (!bytes)
-		return FLUSH_CLASS;
-	if (io->synced)
-		return SYNCED_CLASSES + size;
-	return DATA_CLASSES + ((operation & OP_WRITE_BIT) * 2 + io->sequential) * SIZES + size;
 }
 
 static __always_inline u32 queue_class(struct io *io, u32 operation)
@@ -166,6 +174,37 @@ GLOBAL_SUBPROGRAM u64 share_out(struct disk *disk, struct io *io, u64 wait_ns, u
 	return others_ns;
 }
 
+/* How long a disk has ended nothing of what it got when idle before that is a stall of its own; never where too little
+ * is known of it. */
+static __always_inline u64 stall_ns(struct disk *disk, u32 number)
+{
+	struct usual_times *usual = usual_times_of(number, disk->busy_class);
+
+	if (!usual || usual->depths[0].count < FEWEST)
+		return ~0ULL;
+	return STALL_RATIO * (usual->depths[0].usual.mean >> FRACTION_BITS);
+}
+
+/* An IO ends. Where it is the first one since the disk was idle, and late for one that had nothing ahead, the disk has
+ * stalled all that time: what was ahead of those that came meanwhile had not been served either. */
+static __always_inline void note_end(struct disk *disk, u32 number, u64 now)
+{
+	u64 busy_ns = disk->busy_ns;
+
+	if (disk->ended_ns < busy_ns && busy_ns < now && now - busy_ns > stall_ns(disk, number)) {
+		disk->stalled_from_ns = busy_ns;
+		disk->stalled_until_ns = now;
+	}
+	disk->ended_ns = now;
+}
+
+/* Whether an IO found others ahead for the reason that the disk had stalled. Such waits say nothing about those ahead,
+ * and where IOs seldom meet, most that find another ahead are of this kind. */
+static __always_inline bool came_in_a_stall(struct disk *disk, struct io *io)
+{
+	return io->depth && io->queued_ns >= disk->stalled_from_ns && io->queued_ns < disk->stalled_until_ns;
+}
+
 static __always_inline void add_bytes(struct blockio_stats *stats, u32 operation, u32 bytes)
 {
 	if (!(operation & OP_WRITE_BIT))
@@ -187,19 +226,23 @@ static __always_inline void account_io(struct blockio_stats *stats, struct disk 
 				       u32 bytes, u64 now)
 {
 	u64 issued = io->issued_ns ? io->issued_ns : io->queued_ns;
-	u64 queue_ns = issued - io->queued_ns, device_ns = now - issued, excess_ns, contended_ns, others_ns = 0;
+	u64 queue_ns = issued - io->queued_ns, device_ns = now - issued;
+	u64 excess_ns = 0, contended_ns = 0, others_ns = 0;
 
 	count_duration(stats->queue_hist, queue_ns);
 	count_duration(stats->device_hist, device_ns);
-	disk->ended_ns = now;
+	note_end(disk, io->disk, now);
 	if (queue_ns > LONG_NS)
 		queue_ns = LONG_NS;
 	if (device_ns > LONG_NS - queue_ns)
 		device_ns = LONG_NS - queue_ns;
-	excess_ns = excess(usual_times_of(io->disk, io_class(io, operation, bytes)), io->depth, device_ns, seconds(now), 0);
-	contended_ns = excess(usual_times_of(io->disk, queue_class(io, operation)), io->depth, queue_ns, seconds(now),
-			      UNDISTURBED_QUEUE_NS);
-	contended_ns += excess_ns;
+	if (!came_in_a_stall(disk, io)) {
+		excess_ns = excess(usual_times_of(io->disk, io_class(io, operation, bytes)), io->depth, device_ns,
+				   seconds(now), 0);
+		contended_ns = excess(usual_times_of(io->disk, queue_class(io, operation)), io->depth, queue_ns,
+				      seconds(now), UNDISTURBED_QUEUE_NS);
+		contended_ns += excess_ns;
+	}
 	if (contended_ns)
 		others_ns = share_out(disk, io, contended_ns, now);
 	__sync_fetch_and_add(&stats->queue_ns, queue_ns);

@@ -282,6 +282,28 @@ def test_an_end_that_went_unseen_is_made_up_for_when_the_bio_is_used_again(
         probe.close()
 
 
+def test_counts_begin_anew_where_an_end_went_unseen(probe: BlockIo, tree: CgroupTree, disk: Path) -> None:
+    """An IO that seems to be under way on an idle disk counts neither as late nor as ahead of what comes after."""
+    with tree.make_cgroup("unseen") as cgroup:
+        finish(start(cgroup, disk, "r", 4096, 307))
+        (state,) = probe._disks.lookup(device_of(disk))
+        seat = int(np.flatnonzero(state["cgroups"] == cgroup.cgroup_id)[0])
+        state["outstanding"][seat] += 1
+        probe._disks.update(device_of(disk), state)
+        unseen = np.zeros(1, dtype=IO_RECORD)
+        unseen["queued_ns"] = time.monotonic_ns() - 2_000_000_000
+        unseen["cgroup"], unseen["disk"], unseen["seat"] = cgroup.cgroup_id, device_of(disk), seat
+        probe._ios.update(8, unseen)
+        before = on_disk(probe.read(), cgroup.cgroup_id, disk)
+        finish(start(cgroup, disk, "r", 4096, 307))
+        (state,) = probe._disks.lookup(device_of(disk))
+        assert cgroup.cgroup_id in state["cgroups"]
+        assert not state["outstanding"].any()
+        after = on_disk(probe.read(), cgroup.cgroup_id, disk)
+        assert after["ios"] - before["ios"] == 307
+        assert after["excess_ns"] < 1_000_000_000
+
+
 def test_disks_that_are_gone_are_dropped(kernel: Kernel) -> None:
     probe = BlockIo.open(kernel, ProbeLimits())
     try:

@@ -10,6 +10,8 @@
  *	seats	bios on one disk: `+ CGROUP SECOND UNITS` or `- SEAT SECOND QUEUED_SECOND`; prints the seat, then all counts
  *	excess	IOs of one class: presumed nanoseconds; number of IOs ahead, nanoseconds and second of each; prints the
  *		excess of each
+ *	ios	IOs on one disk: `+ CGROUP NS` (8 KiB) or `- IO NS` (by its number, from 0), which goes to the driver when it is
+ *		queued; prints at an end the excess, what is its own of it, and whether others were ahead, after `blame` lines
  *	share	a wait shared out: own seat, its length, queued ns, now, then a count, cgroup and owner ns for each seat and
  *		the count of the others; prints what is others', then `blame` lines
  *	queue	packets in one send queue: `+ OWNER NS BYTES PACED_NS`, `- PACKET NS` (by its number, from 0) or
@@ -103,9 +105,36 @@ static void seats(void)
 	}
 }
 
+static struct usual_times classes[QUEUE_CLASSES + 3];
+
 static __always_inline struct usual_times *usual_times_of(u32 disk, u32 class)
 {
-	return NULL;
+	return &classes[class];
+}
+
+static void ios(void)
+{
+	static struct io known[65536];
+	struct disk disk = {};
+	u64 count = 0, place, now;
+	char sign;
+
+	while (scanf(" %c %" SCNu64 " %" SCNu64, &sign, &place, &now) == 3) {
+		if (sign == '+') {
+			struct queued what = {.sector = count << 20, .bytes = 8192, .operation = OP_WRITE_BIT};
+			struct io *io = &known[count++ & 65535];
+
+			*io = (struct io){.cgroup = place, .queued_ns = now, .issued_ns = now};
+			queue_io(io, &disk, &what, now);
+		} else {
+			struct blockio_stats stats = {};
+			struct io *io = &known[place & 65535];
+
+			account_io(&stats, &disk, io, OP_WRITE_BIT, 8192, now);
+			leave_seat(&disk, io->seat, io->queued_ns, now);
+			printf("excess %" PRIu64 " %" PRIu64 " %d\n", stats.excess_ns, stats.self_ns, !!io->depth);
+		}
+	}
 }
 
 static void excesses(void)
@@ -218,6 +247,8 @@ int main(int count, char **arguments)
 		seats();
 	else if (count == 2 && !strcmp(arguments[1], "excess"))
 		excesses();
+	else if (count == 2 && !strcmp(arguments[1], "ios"))
+		ios();
 	else if (count == 2 && !strcmp(arguments[1], "share"))
 		share();
 #elif defined(SEND_QUEUE)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from api.frame import OTHER_ID
 from probes.blockio import DISK_RECORD, IO_RECORD, SEATS
-from probes.io_under_way import LONGEST_UNSEEN_NS, UnderWay, weights_ahead
+from probes.io_under_way import UnderWay, weights_ahead
 
 SECOND = 1_000_000_000
 DISK = 7 << 20 | 3
@@ -68,12 +68,16 @@ def test_those_ahead_are_blamed_and_the_parts_sum(sysfs: Path) -> None:
     assert row.self_ns + SECOND * 9 // 10 == row.excess_ns == SECOND
 
 
-def test_an_end_missed_on_a_busy_disk_counts_for_a_bounded_time(sysfs: Path) -> None:
+def test_an_io_that_others_have_overtaken_for_minutes_has_ended_unseen(sysfs: Path) -> None:
+    """Nothing tells whether it still waits before that."""
+    found = {}
     under_way = UnderWay(sysfs)
-    for second in range(10, 400, 10):
-        under_way.update(second * SECOND, io(10.0), {DISK: state(ended_s=second - 0.1, moved_s=second)})
-    (row,) = under_way.rows.values()
-    assert row.excess_ns == LONGEST_UNSEEN_NS - SECOND
+    for second in range(20, 161, 10):
+        ends = under_way.unseen_ends(second * SECOND, io(10.0), {DISK: state(ended_s=second - 0.1, moved_s=second)})
+        found[second] = (ends.rows.tolist(), ends.dead.tolist(), ends.disks)
+    assert found[130] == ([False], [False], [])
+    assert found[140] == ([True], [True], [DISK])
+    assert found[150] == ([True], [True], [])
 
 
 def test_a_disk_that_hangs_for_minutes_counts_all_the_time(sysfs: Path) -> None:
@@ -123,11 +127,30 @@ def test_counts_that_do_not_move_are_mistaken(sysfs: Path) -> None:
     assert weights_ahead(io(10.0)[0], state(moved_s=10, s1=6), 40 * SECOND) == {}
 
 
-def test_an_end_that_went_unseen_is_no_stall(sysfs: Path) -> None:
-    (sysfs / "7:3" / "inflight").write_text("       0        0\n")
-    under_way = UnderWay(sysfs)
-    assert under_way.update(20 * SECOND, io(10.0, s1=3), {DISK: state()}) == []
-    assert not under_way.rows
+def test_an_io_whose_disk_was_idle_since_it_came_has_ended_unseen(sysfs: Path) -> None:
+    """Also when others are in flight later; the counts of its disk are corrected once."""
+    under_way, inflight, disks = UnderWay(sysfs), sysfs / "7:3" / "inflight", {DISK: state()}
+    ios = np.concatenate([io(10.0, s1=3), io(19.5)])
+    ends = under_way.unseen_ends(20 * SECOND, ios, disks)
+    assert (ends.rows.tolist(), ends.disks) == ([False, False], [])
+    inflight.write_text("       0        0\n")
+    ends = under_way.unseen_ends(20 * SECOND, ios, disks)
+    assert (ends.rows.tolist(), ends.dead.tolist(), ends.disks) == ([True, False], [False, False], [DISK])
+    inflight.write_text("       1        0\n")
+    ends = under_way.unseen_ends(21 * SECOND, ios, disks)
+    assert (ends.rows.tolist(), ends.disks) == ([True, False], [])
+    assert under_way.unseen_ends(131 * SECOND, ios, disks).dead.tolist() == [True, False]
+    inflight.write_text("       0        0\n")
+    ends = under_way.unseen_ends(132 * SECOND, ios, disks)
+    assert (ends.rows.tolist(), ends.disks) == ([True, True], [DISK])
+
+
+def test_a_disk_that_has_ended_nothing_since_it_was_idle_stalls_by_itself(sysfs: Path) -> None:
+    disk = state(ended_s=9.0, moved_s=10, s1=6)
+    disk["busy_ns"] = int(9.9 * SECOND)
+    assert weights_ahead(io(10.0, s1=2)[0], disk, 12 * SECOND) == {}
+    disk["ended_ns"] = int(10.1 * SECOND)
+    assert weights_ahead(io(10.0, s1=2)[0], disk, 12 * SECOND) == {FLOOD: 8}
 
 
 def test_disks_without_requests_and_held_ios_do_not_count(sysfs: Path) -> None:

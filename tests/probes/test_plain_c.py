@@ -330,6 +330,12 @@ def test_count_that_does_not_move_is_mistaken(disk: Run, later: int, left: list[
     assert [counts[seat] for _, counts in lines] == left
 
 
+def test_the_end_of_an_io_from_before_the_counts_began_is_not_counted(disk: Run) -> None:
+    seat = seat_counts(disk("seats", "+ 100 2 1"))[0][0]
+    lines = seat_counts(disk("seats", f"- {seat} 1 1\n+ 100 2 1\n- {seat} 3 1\n- {seat} 3 2"))
+    assert [counts[seat] for _, counts in lines] == [0, 1, 1, 0]
+
+
 def test_a_second_that_another_cpu_was_ahead_loses_no_count(disk: Run) -> None:
     seat = seat_counts(disk("seats", "+ 100 2 1"))[0][0]
     lines = seat_counts(disk("seats", f"+ 100 2 1\n+ 100 2 1\n+ 100 1 1\n- {seat} 2 2"))
@@ -431,6 +437,63 @@ def test_the_least_busy_time_counts_for_an_hour(disk: Run) -> None:
     for later, known in ((3599, True), (3601, False)):
         found = excess_of(disk, [*calm, *((8, 1_000_000, later) for _ in range(100))])
         assert any(found) == known
+
+
+def served(disk: Run, arrivals: list[tuple[int, int]], service: Callable[[int], int]) -> tuple[int, int, int]:
+    """Serve IOs in the order of their arrival (nanosecond, cgroup); `service` gives how long from the begin of each.
+
+    Returns the excess of all, how long they took, and how many found another ahead.
+    """
+    events, free_ns, took_ns = [], 0, 0
+    for number, (now, cgroup) in enumerate(sorted(arrivals)):
+        begin = max(now, free_ns)
+        free_ns = begin + service(begin)
+        events += [(now, 1, f"+ {cgroup} {now}"), (free_ns, 0, f"- {number} {free_ns}")]
+        took_ns += free_ns - now
+    lines = [words for words in disk("ios", "\n".join(line for *_, line in sorted(events))) if words[0] == "excess"]
+    assert len(lines) == len(arrivals)
+    return sum(int(words[1]) for words in lines), took_ns, sum(int(words[3]) for words in lines)
+
+
+def poisson(seed: int, rate_hz: float, seconds: int, cgroup: int) -> list[tuple[int, int]]:
+    draw, now, arrivals = random.Random(seed), 1.0, []
+    while now < seconds:
+        arrivals.append((int(now * 1e9), cgroup))
+        now += draw.expovariate(rate_hz)
+    return arrivals
+
+
+@pytest.mark.parametrize("stall_ms", [150, 300, 800])
+def test_a_stall_of_the_disk_is_no_doing_of_what_is_ahead(disk: Run, stall_ms: int) -> None:
+    """Two cgroups with six IOs a second of 2 ms each; the disk serves nothing for a while every two seconds or so."""
+    draw, stalls, now = random.Random(11), [], 2.0
+    while now < 600:
+        stalls.append((int(now * 1e9), int(now * 1e9) + stall_ms * 1_000_000))
+        now += 1 + draw.expovariate(1.0) + stall_ms / 1000
+
+    def service(begin: int) -> int:
+        stalled = next((until - begin for since, until in stalls if since <= begin < until), 0)
+        return stalled + int(draw.lognormvariate(math.log(2e6), 0.2))
+
+    arrivals = poisson(12, 6.0, 600, 40) + poisson(13, 6.0, 600, 50)
+    excess_ns, took_ns, behind = served(disk, arrivals, service)
+    assert behind > 300
+    assert excess_ns < 0.02 * took_ns
+
+
+def test_what_others_add_on_a_disk_that_stalls_at_times_is_excess(disk: Run) -> None:
+    """Bursts of ten IOs, each before six of the victim's, beside a stall every ten seconds."""
+    draw = random.Random(14)
+
+    def service(begin: int) -> int:
+        return (300_000_000 if draw.random() < 0.005 else 0) + int(draw.lognormvariate(math.log(2e6), 0.2))
+
+    arrivals = poisson(15, 20.0, 120, 40)
+    calm_excess_ns, calm_ns, _ = served(disk, arrivals, service)
+    flood = [(now - 1000 * place, 50) for now, _ in arrivals[600::2] for place in range(1, 11)]
+    excess_ns, took_ns, _ = served(disk, arrivals + flood, service)
+    assert calm_excess_ns < 0.02 * calm_ns
+    assert excess_ns > 0.3 * (took_ns - calm_ns)
 
 
 @given(
