@@ -66,8 +66,7 @@ class UnderWay:
         `ios` are `IO_RECORD`s, `disks` has the `DISK_RECORD` of each disk that serves requests, by its number; the
         clock is the monotonic one, as in the records.
         """
-        queued_ns = ios["queued_ns"].astype(np.int64)
-        late = (queued_ns != 0) & (queued_ns + LONG_NS < now_ns)
+        queued_ns, late = ios["queued_ns"].astype(np.int64), _are_late(ios, now_ns)
         rows, found = np.zeros(len(ios), dtype=np.bool_), []
         for number in np.unique(ios["disk"][late]).tolist():
             if number not in disks:
@@ -87,9 +86,7 @@ class UnderWay:
         Takes what `unseen_ends` takes, without the IOs that this finds.
         """
         since_ns, self._last_ns = self._last_ns, now_ns
-        queued_ns = ios["queued_ns"].astype(np.int64)
-        served = np.isin(ios["disk"], list(disks))
-        late = ios[(queued_ns != 0) & (queued_ns + LONG_NS < now_ns) & served]
+        late = ios[_are_late(ios, now_ns) & np.isin(ios["disk"], list(disks))]
         blamed: list[tuple[int, int, int]] = []
         for io, begun_ns, waited_ns in _alike(late, since_ns, now_ns):
             blamed += self._add(io, disks[int(io["disk"])], waited_ns, begun_ns, now_ns)
@@ -130,6 +127,12 @@ class UnderWay:
             return any(int(word) for word in (self._device(number) / "inflight").read_text().split())
         except (OSError, ValueError):
             return True
+
+
+def _are_late(ios: NDArray[Any], now_ns: int) -> NDArray[np.bool_]:
+    queued_ns = ios["queued_ns"].astype(np.int64)
+    late: NDArray[np.bool_] = (queued_ns != 0) & (queued_ns + LONG_NS < now_ns)
+    return late
 
 
 def _alike(

@@ -10,8 +10,8 @@
  *	seats	bios on one disk: `+ CGROUP SECOND UNITS` or `- SEAT SECOND QUEUED_SECOND`; prints the seat, then all counts
  *	excess	IOs of one class: presumed nanoseconds; number of IOs ahead, nanoseconds and second of each; prints the
  *		excess of each
- *	ios	IOs on one disk: `+ CGROUP NS` (8 KiB) or `- IO NS` (by its number, from 0), which goes to the driver when it is
- *		queued; prints at an end the excess, what is its own of it, and whether others were ahead, after `blame` lines
+ *	ios	writes of 8 KiB on one disk, issued when they are queued: `+ CGROUP NS` or, for the end, `- IO NS` (by its
+ *		number, from 0); prints at an end the excess, its own part and whether others were ahead, after `blame` lines
  *	share	a wait shared out: own seat, its length, queued ns, now, then a count, cgroup and owner ns for each seat and
  *		the count of the others; prints what is others', then `blame` lines
  *	queue	packets in one send queue: `+ OWNER NS BYTES PACED_NS`, `- PACKET NS` (by its number, from 0) or

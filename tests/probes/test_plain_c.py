@@ -482,7 +482,7 @@ def test_a_stall_of_the_disk_is_no_doing_of_what_is_ahead(disk: Run, stall_ms: i
 
 
 def test_what_others_add_on_a_disk_that_stalls_at_times_is_excess(disk: Run) -> None:
-    """Bursts of ten IOs, each before six of the victim's, beside a stall every ten seconds."""
+    """From the middle on, a burst of ten IOs just before every second one of the victim's; one IO in 200 stalls."""
     draw = random.Random(14)
 
     def service(begin: int) -> int:
