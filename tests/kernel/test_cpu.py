@@ -363,11 +363,20 @@ def test_totals_agree_with_the_kernels_run_delay(probe: Cpu, victim: TestCgroup,
         return ran, waited
 
     def attempt() -> None:
+        between = []
+
+        def wait() -> None:
+            between.append(schedstat())
+            time.sleep(SECONDS)
+            between.append(schedstat())
+
         before = schedstat()
-        grown = measure(probe, victim)
+        grown = measure(probe, victim, wait)
         after = schedstat()
-        assert abs(grown["wait_ns"] - (after[1] - before[1])) <= 0.03 * (after[1] - before[1]) + 10e6
-        assert abs(grown["oncpu_ns"] - (after[0] - before[0])) <= 0.03 * (after[0] - before[0]) + 10e6
+        # the probe's own reads take their time on a busy host
+        for index, column in enumerate(("oncpu_ns", "wait_ns")):
+            least, most = between[1][index] - between[0][index], after[index] - before[index]
+            assert 0.97 * least - 10e6 <= grown[column] <= 1.03 * most + 10e6
 
     in_attempts(attempt)
 
